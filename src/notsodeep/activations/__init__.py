@@ -1,0 +1,62 @@
+"""Activations: frozen values that know what a Gaussian integral needs to know of them."""
+
+from notsodeep.activations.base import Activation
+from notsodeep.activations.custom import Custom, custom
+from notsodeep.activations.piecewise import (
+    Abs,
+    Elu,
+    HardTanh,
+    LeakyRelu,
+    Linear,
+    Rectifier,
+    Relu,
+    Sign,
+    Softsign,
+)
+from notsodeep.activations.polynomial import HermiteSeries, Polynomial
+from notsodeep.activations.registry import FACTORIES, ActivationLike, activation
+from notsodeep.activations.smooth import (
+    Arctan,
+    Cos,
+    Erf,
+    Gaussian,
+    Gelu,
+    Sigmoid,
+    Silu,
+    Sin,
+    Softplus,
+    Tanh,
+)
+from notsodeep.activations.wrappers import Centred, Scaled
+
+__all__ = [
+    "FACTORIES",
+    "Abs",
+    "Activation",
+    "ActivationLike",
+    "Arctan",
+    "Centred",
+    "Cos",
+    "Custom",
+    "Elu",
+    "Erf",
+    "Gaussian",
+    "Gelu",
+    "HardTanh",
+    "HermiteSeries",
+    "LeakyRelu",
+    "Linear",
+    "Polynomial",
+    "Rectifier",
+    "Relu",
+    "Scaled",
+    "Sigmoid",
+    "Sign",
+    "Silu",
+    "Sin",
+    "Softplus",
+    "Softsign",
+    "Tanh",
+    "activation",
+    "custom",
+]

@@ -1,0 +1,68 @@
+"""What every part of the package may ask of an activation."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+# Panels next to a feature double in width while a tail like e^(−x²/2) lives (to 16), then quadruple, to past twelve
+# deviations of a Gaussian of deviation 1000.
+_NEAR, _FAR = 16.0, 4.0**7
+
+
+class Activation(ABC):
+    """An element-wise function φ: R → R, with what is needed to integrate it against a Gaussian to round-off.
+
+    Subclasses are frozen values and final; change one by wrapping it (`Centred`, `Scaled`).
+    """
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """φ(x), element by element."""
+
+    @abstractmethod
+    def derivative(self, x: Tensor) -> Tensor:
+        """φ'(x) where it exists; any one-sided value at a kink, and nothing for a jump (see `jumps`)."""
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """Where φ is not analytic."""
+        return ()
+
+    @property
+    def jumps(self) -> tuple[tuple[float, float], ...]:
+        """(place, φ(place+) − φ(place−)) of each discontinuity; the places are kinks too."""
+        return ()
+
+    @property
+    def grading(self) -> float | None:
+        """The scale on which φ varies around 0 and around its kinks; None if φ is a polynomial between kinks."""
+        return 1.0
+
+    @property
+    def degree(self) -> int | None:
+        """The degree of a polynomial; None for anything else."""
+        return None
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """L = sup |φ'|; infinity where there is none."""
+
+    @property
+    def lipschitz_is_estimate(self) -> bool:
+        return False
+
+    def marks(self, device: torch.device) -> Tensor:
+        """Where quadrature panels must end: the kinks, and a graded mesh around 0 and around each kink."""
+        if self.grading is None:
+            return torch.tensor(self.kinks, dtype=torch.float64, device=device)
+        near = [self.grading * 2.0**k for k in range(math.ceil(math.log2(_NEAR / self.grading)) + 1)]
+        far = [near[-1] * 4.0**k for k in range(1, math.ceil(math.log(_FAR / near[-1], 4)) + 1)]
+        steps = torch.tensor(near + far, dtype=torch.float64, device=device)
+        offsets = torch.cat([-steps, steps.new_zeros(1), steps])
+        centres = torch.tensor(sorted({0.0, *self.kinks}), dtype=torch.float64, device=device)
+        return (centres[:, None] + offsets).flatten()

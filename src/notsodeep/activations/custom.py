@@ -1,0 +1,160 @@
+"""Any element-wise torch function as an activation: its kinks, jumps and Lipschitz constant are found by looking."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations.base import Activation
+from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.numerics.quadrature import normal_rule
+
+Function = Callable[[Tensor], Tensor]
+
+_REACH = 64.0  # kinks are looked for on [−64, 64]
+_INTERVALS = 1 << 14
+_RESOLVED_RTOL = 1e-11
+
+
+@dataclass(frozen=True)
+class Custom(Activation):
+    """A user's function with what was found out about it. Build one with `custom`."""
+
+    function: Function
+    label: str
+    kinks: tuple[float, ...]
+    jumps: tuple[tuple[float, float], ...]
+    lipschitz: float
+
+    grading = 2.0**-6
+    lipschitz_is_estimate = True
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return _derivative(self.function, x)
+
+    def __str__(self) -> str:
+        return f"{self.label} (custom, L ≈ {self.lipschitz:.4g})"
+
+
+def custom(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
+    """`function` as an activation. Its kinks are found on [−64, 64] unless they are given."""
+    label = name or getattr(function, "__name__", None) or type(function).__name__
+    _check_elementwise(function, label)
+    places = find_kinks(function) if kinks is None else tuple(sorted(float(k) for k in kinks))
+    if not all(math.isfinite(place) for place in places):
+        raise BadInput(f"The kinks of {label} must be finite numbers, got {places}.")
+    jumps = _find_jumps(function, places)
+    lipschitz = math.inf if jumps else float(_derivative(function, _grid()).abs().max())
+    activation = Custom(function, label, places, jumps, lipschitz)
+    _warn_if_not_resolved(activation)
+    return activation
+
+
+def find_kinks(function: Function) -> tuple[float, ...]:
+    """Places where the function, its slope or its curvature jumps.
+
+    A jump stands out from its neighbours on a grid and keeps its size when its interval is halved; a steep but smooth
+    piece shrinks with the interval.
+    """
+    found: list[float] = []
+    for order in range(3):
+        edges = _grid()
+        change = _order(function, edges, order).diff().abs()
+        scale = float(_order(function, edges, order).abs().max()) + 1e-300
+        around = torch.maximum(change.roll(2), change.roll(-2))
+        stands_out = torch.nonzero((change > 3.0 * around) & (change > 1e-7 * scale)).flatten()
+        lower, upper, first = edges[stands_out], edges[stands_out + 1], change[stands_out]
+        for _ in range(60):
+            middle = 0.5 * (lower + upper)
+            at_lower, at_middle, at_upper = (_order(function, x, order) for x in (lower, middle, upper))
+            left = (at_middle - at_lower).abs() >= (at_upper - at_middle).abs()
+            lower, upper = torch.where(left, lower, middle), torch.where(left, middle, upper)
+        # Compared a little apart, not at the limit of the arithmetic, where a difference of neighbours is noise.
+        last = (_order(function, upper + 1e-9, order) - _order(function, lower - 1e-9, order)).abs()
+        found += (0.5 * (lower + upper))[last > 0.3 * first].tolist()
+    merged: list[float] = []
+    for place in sorted(round(place, 9) if abs(place - round(place, 9)) < 1e-9 else place for place in found):
+        if not merged or place - merged[-1] > 1e-6:
+            merged.append(place + 0.0)
+    return tuple(merged)
+
+
+def _grid() -> Tensor:
+    # Shifted by an irrational fraction of a step, so that a kink at a round number is inside an interval.
+    step = 2.0 * _REACH / _INTERVALS
+    return torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64) + step / math.pi
+
+
+def _order(function: Function, x: Tensor, order: int) -> Tensor:
+    if order == 0:
+        with torch.no_grad():
+            return function(x)
+    return _derivative(function if order == 1 else lambda u: _derivative(function, u, keep=True), x)
+
+
+def _derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
+    with torch.enable_grad():
+        point = x if keep and x.requires_grad else x.detach().requires_grad_()
+        value = function(point)
+        if not value.requires_grad:
+            return torch.zeros_like(x)
+        (slope,) = torch.autograd.grad(value.sum(), point, create_graph=keep)
+    return slope if keep else slope.detach()
+
+
+def _find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+    jumps = []
+    for place in places:
+        sides = torch.tensor([place - 1e-9, place + 1e-9], dtype=torch.float64)
+        with torch.no_grad():
+            below, above = function(sides).tolist()
+        if abs(above - below) > 1e-6 * max(1.0, abs(above), abs(below)):
+            jumps.append((place, above - below))
+    return tuple(jumps)
+
+
+def _check_elementwise(function: Function, label: str) -> None:
+    probe = torch.linspace(-3.0, 3.0, 12, dtype=torch.float64).reshape(3, 4)
+    try:
+        with torch.no_grad():
+            value = function(probe)
+    except Exception as error:
+        raise BadInput(f"The activation {label} fails on a (3, 4) float64 tensor: {error}") from error
+    if not isinstance(value, Tensor) or value.shape != probe.shape:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise BadInput(f"The activation {label} maps shape (3, 4) to {got}; it must act element by element.")
+    if value.dtype != probe.dtype:
+        raise BadInput(f"The activation {label} turns float64 into {value.dtype}; it must keep the dtype.")
+    with torch.no_grad():
+        single = torch.stack([function(v.reshape(1))[0] for v in probe.flatten()]).reshape(3, 4)
+        wide = function(_grid())
+    if not torch.equal(value.isnan(), single.isnan()) or not torch.allclose(
+        value, single, rtol=1e-9, atol=1e-12, equal_nan=True
+    ):
+        raise BadInput(f"The activation {label} mixes entries: its value at one entry depends on the others.")
+    if not bool(torch.isfinite(wide).all()):
+        bad = float(_grid()[~torch.isfinite(wide)][0])
+        raise BadInput(f"The activation {label} is NaN or infinite at {bad:.4g}; it must be finite on [−64, 64].")
+
+
+def _warn_if_not_resolved(activation: Custom) -> None:
+    """Compare E[φ²(ξ)] on the package's panels and on much narrower panels."""
+    one = torch.ones((), dtype=torch.float64)
+    marks = activation.marks(one.device)
+    coarse, fine = (normal_rule(one, marks, spacing=s) for s in (3.0, 0.25))
+    first, second = (float(rule.mean_of(activation(rule.u).square())) for rule in (coarse, fine))
+    if abs(first - second) > _RESOLVED_RTOL * max(abs(second), 1e-300):
+        warnings.warn(
+            f"E[φ²] of {activation.label} is known to {abs(first / second - 1):.0e} only: it varies faster than the "
+            "quadrature can follow, or has kinks that were not found. Pass its kinks: nsd.custom(f, kinks=[…]).",
+            NumericsWarning,
+            stacklevel=3,
+        )

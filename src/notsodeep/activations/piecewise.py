@@ -1,0 +1,177 @@
+"""Activations with kinks or jumps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations.base import Activation
+from notsodeep.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Rectifier(Activation):
+    """φ(x) = positive·x for x > 0 and negative·x for x < 0: ReLU (1, 0), leaky ReLU (1, slope), |x| (1, −1), x (1, 1).
+
+    Written as α x + β |x| with α = (positive + negative)/2 and β = (positive − negative)/2, which is what the
+    closed forms use.
+    """
+
+    positive: float = 1.0
+    negative: float = 0.0
+
+    grading = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.positive) and math.isfinite(self.negative)):
+            raise BadInput(f"The slopes of a rectifier must be finite, got {self.positive} and {self.negative}.")
+
+    @property
+    def alpha(self) -> float:
+        return 0.5 * (self.positive + self.negative)
+
+    @property
+    def beta(self) -> float:
+        return 0.5 * (self.positive - self.negative)
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return () if self.positive == self.negative else (0.0,)
+
+    @property
+    def lipschitz(self) -> float:
+        return max(abs(self.positive), abs(self.negative))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, self.positive * x, self.negative * x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, self.positive, self.negative).to(x.dtype)
+
+    def __str__(self) -> str:
+        match (self.positive, self.negative):
+            case (1.0, 0.0):
+                return "relu"
+            case (1.0, -1.0):
+                return "abs"
+            case (1.0, 1.0):
+                return "linear"
+            case (1.0, slope):
+                return f"leaky_relu(slope={slope:g})"
+        return f"rectifier(positive={self.positive:.6g}, negative={self.negative:.6g})"
+
+
+def Relu() -> Rectifier:  # noqa: N802 (reads like the classes beside it)
+    """max(x, 0)."""
+    return Rectifier(1.0, 0.0)
+
+
+def LeakyRelu(slope: float = 0.01) -> Rectifier:  # noqa: N802
+    """x for x > 0, slope·x below."""
+    return Rectifier(1.0, slope)
+
+
+def Abs() -> Rectifier:  # noqa: N802
+    """|x|."""
+    return Rectifier(1.0, -1.0)
+
+
+def Linear() -> Rectifier:  # noqa: N802
+    """x."""
+    return Rectifier(1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class HardTanh(Activation):
+    """φ(x) = clip(a x, −a c, a c): slope a up to |x| = c, constant beyond."""
+
+    a: float = 1.0
+    c: float = 1.0
+
+    grading = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.a) and math.isfinite(self.c) and self.c > 0):
+            raise BadInput(f"hard_tanh needs a finite slope a and a threshold c > 0, got a = {self.a}, c = {self.c}.")
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return (-self.c, self.c)
+
+    @property
+    def lipschitz(self) -> float:
+        return abs(self.a)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.a * x.clamp(-self.c, self.c)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.where(x.abs() < self.c, self.a, 0.0).to(x.dtype)
+
+    def __str__(self) -> str:
+        return f"hard_tanh(a={self.a:.6g}, c={self.c:.6g})"
+
+
+@dataclass(frozen=True)
+class Elu(Activation):
+    """x for x > 0, scale·(e^x − 1) below."""
+
+    scale: float = 1.0
+
+    kinks = (0.0,)
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.scale):
+            raise BadInput(f"The scale of elu must be finite, got {self.scale}.")
+
+    @property
+    def lipschitz(self) -> float:
+        return max(1.0, abs(self.scale))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, x, self.scale * torch.expm1(x.clamp(max=0)))
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.where(x > 0, 1.0, self.scale * torch.exp(x.clamp(max=0)))
+
+    def __str__(self) -> str:
+        return "elu" if self.scale == 1.0 else f"elu(scale={self.scale:g})"
+
+
+@dataclass(frozen=True)
+class Softsign(Activation):
+    """x/(1 + |x|): its second derivative jumps at 0."""
+
+    kinks = (0.0,)
+    lipschitz = 1.0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x / (1.0 + x.abs())
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return (1.0 + x.abs()) ** -2
+
+    def __str__(self) -> str:
+        return "softsign"
+
+
+@dataclass(frozen=True)
+class Sign(Activation):
+    """−1, 0 or 1. It jumps at 0, so E[φ'²] and with it the tangent kernel on the diagonal are infinite."""
+
+    kinks = (0.0,)
+    jumps = ((0.0, 2.0),)
+    grading = None
+    lipschitz = math.inf
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.sign(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def __str__(self) -> str:
+        return "sign"

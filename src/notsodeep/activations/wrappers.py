@@ -1,0 +1,84 @@
+"""Activations made from others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations.base import Activation
+
+
+@dataclass(frozen=True)
+class Wrapper(Activation):
+    """What an affine change of φ's values leaves as it is."""
+
+    inner: Activation
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return self.inner.kinks
+
+    @property
+    def jumps(self) -> tuple[tuple[float, float], ...]:
+        return self.inner.jumps
+
+    @property
+    def grading(self) -> float | None:
+        return self.inner.grading
+
+    @property
+    def degree(self) -> int | None:
+        return self.inner.degree
+
+    @property
+    def lipschitz(self) -> float:
+        return self.inner.lipschitz
+
+    @property
+    def lipschitz_is_estimate(self) -> bool:
+        return self.inner.lipschitz_is_estimate
+
+    def marks(self, device: torch.device) -> Tensor:
+        return self.inner.marks(device)
+
+
+@dataclass(frozen=True)
+class Centred(Wrapper):
+    """φ(x) − offset. With offset = E[φ(τ*ξ)] it is the centred activation that the theorems ask for."""
+
+    offset: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.inner(x) - self.offset
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return self.inner.derivative(x)
+
+    def __str__(self) -> str:
+        return f"{self.inner} − {self.offset:.6g}" if self.offset >= 0 else f"{self.inner} + {-self.offset:.6g}"
+
+
+@dataclass(frozen=True)
+class Scaled(Wrapper):
+    """factor·φ(x)."""
+
+    factor: float
+
+    @property
+    def jumps(self) -> tuple[tuple[float, float], ...]:
+        return tuple((place, self.factor * size) for place, size in self.inner.jumps)
+
+    @property
+    def lipschitz(self) -> float:
+        return abs(self.factor) * self.inner.lipschitz
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.factor * self.inner(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return self.factor * self.inner.derivative(x)
+
+    def __str__(self) -> str:
+        return f"{self.factor:.6g}·({self.inner})"

@@ -1,0 +1,125 @@
+"""The two networks of the theory, as values.
+
+    Implicit:  z* = φ(h*)/√m,  h* = σ_a A z* + σ_b B x        (a deep equilibrium model)
+    Explicit:  x^(l) = σ_l(W_l x^(l−1))/√m_l,  l = 1 … L      (a feed-forward network)
+
+Ref: THEORY sections 1 and 5.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from notsodeep.activations import Activation, ActivationLike, Centred, activation
+from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.gaussian.moments import moments_at
+from notsodeep.gaussian.variance import equilibrium_deviation
+from notsodeep.numerics.safe import positive
+
+
+@dataclass(frozen=True)
+class Implicit:
+    """A DEQ at infinite width: activation, σ_a² and σ_b² (variances, never deviations).
+
+    `centre=True`, as the theorems ask, subtracts E[φ(τ*ξ)] from φ, with τ* of the data at hand; `centre=False` takes
+    φ as it is. `var_b` is 1 − var_a unless given.
+    """
+
+    phi: Activation
+    var_a: float
+    var_b: float
+    centre: bool
+
+    def __init__(self, phi: ActivationLike, var_a: float, var_b: float | None = None, centre: bool = True) -> None:
+        object.__setattr__(self, "phi", activation(phi))
+        object.__setattr__(self, "var_a", positive(var_a, "var_a", " (it is σ_a², a variance)"))
+        default_hint = f" (by default it is 1 − var_a = {1 - self.var_a:g}; give var_b)" if var_b is None else ""
+        object.__setattr__(self, "var_b", positive(1.0 - self.var_a if var_b is None else var_b, "var_b", default_hint))
+        object.__setattr__(self, "centre", bool(centre))
+
+    def __str__(self) -> str:
+        tail = "" if self.centre else ", centre=False"
+        return f"Implicit({self.phi}, var_a={self.var_a:g}, var_b={self.var_b:g}{tail})"
+
+    def deviation(self, tau0: float) -> float:
+        """τ* of a sample of norm τ0: τ*² = σ_a² E[φ²(τ*ξ)] + σ_b² τ0², with φ centred at τ* if `centre`."""
+        drive = torch.tensor([self.var_b * positive(tau0, "tau0") ** 2], dtype=torch.float64)
+        return float(equilibrium_deviation(self.phi, self.var_a, drive, centred=self.centre)[0])
+
+    def centred(self, tau0: float) -> Implicit:
+        """The same network with its offset E[φ(τ*ξ)] written into the activation; itself if `centre=False`."""
+        if not self.centre:
+            return self
+        return Implicit(_centred_at(self.phi, self.deviation(tau0)), self.var_a, self.var_b, centre=False)
+
+    @property
+    def contraction_bound(self) -> float:
+        """1/(4L²): below it a network of any large width contracts with high probability."""
+        slope = self.phi.lipschitz
+        return math.inf if slope == 0.0 else 1.0 / (4.0 * slope**2)
+
+    def warn_unless_contractive(self) -> None:
+        """Say so where σ_a² ≥ 1/(4L²): the kernels exist, but a finite network may not find its equilibrium."""
+        if self.var_a >= self.contraction_bound:
+            about = "an estimated " if self.phi.lipschitz_is_estimate else ""
+            bound = self.contraction_bound
+            remedy = f"It is for var_a < {bound:.4g}." if bound > 0 else "No var_a guarantees it for this activation."
+            warnings.warn(
+                f"var_a = {self.var_a:g} ≥ {bound:.4g} = 1/(4L²) with {about}L = {self.phi.lipschitz:.4g} of {self.phi}: the "
+                "variance equation has a solution, so the kernels exist, but a network of finite width is not guaranteed to "
+                f"contract. {remedy}",
+                NumericsWarning,
+                stacklevel=3,
+            )
+
+
+def _centred_at(phi: Activation, tau: float) -> Activation:
+    """φ − E[φ(τξ)], or φ itself where that mean is round-off."""
+    at = moments_at(phi, tau)
+    negligible = abs(float(at.mean)) <= 1e-15 * float(at.gamma2) ** 0.5
+    return phi if negligible else Centred(phi, float(at.mean))
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """A feed-forward network at infinite width: one activation a hidden layer, taken as it is."""
+
+    layers: tuple[Activation, ...]
+
+    def __init__(self, layers: ActivationLike | Iterable[ActivationLike]) -> None:
+        single = isinstance(layers, str | Activation) or not isinstance(layers, Iterable)
+        given = [layers] if single else list(layers)  # type: ignore[list-item, arg-type]
+        if not given:
+            raise BadInput("An explicit network needs at least one hidden layer; pass for example ['relu', 'relu'].")
+        object.__setattr__(self, "layers", tuple(activation(layer) for layer in given))
+
+    @property
+    def depth(self) -> int:
+        return len(self.layers)
+
+    def __str__(self) -> str:
+        return "Explicit(" + " → ".join(map(str, self.layers)) + ")"
+
+    def deviations(self, tau0: float) -> tuple[float, ...]:
+        """τ̃_0 … τ̃_L: τ̃_l² = E[σ_l²(τ̃_{l−1}ξ)]."""
+        taus = [positive(tau0, "tau0")]
+        for layer in self.layers:
+            taus.append(math.sqrt(float(moments_at(layer, taus[-1]).gamma2)))
+        return tuple(taus)
+
+    def centred(self, tau0: float) -> Explicit:
+        """The network with each layer centred at its own input deviation: σ_l − E[σ_l(τ̃_{l−1}ξ)]."""
+        tau = positive(tau0, "tau0")
+        layers: list[Activation] = []
+        for layer in self.layers:
+            layers.append(_centred_at(layer, tau))
+            tau = math.sqrt(float(moments_at(layers[-1], tau).gamma2))
+        return Explicit(layers)
+
+
+Network = Implicit | Explicit

@@ -1,0 +1,42 @@
+"""What can go wrong, each with its numbers.
+
+A message says what happened, what it means and what to change; the same numbers are attributes of the error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class NotSoDeepError(Exception):
+    """The base of every error that this package raises on purpose; ``.data`` holds the numbers of the message."""
+
+    def __init__(self, message: str, **data: Any) -> None:
+        super().__init__(message)
+        self.data = data
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached when ordinary lookup fails, so the numbers read as attributes: error.residual.
+        if name != "data" and name in self.__dict__.get("data", {}):
+            return self.data[name]
+        raise AttributeError(f"{type(self).__name__} carries no {name!r}")
+
+
+class BadInput(NotSoDeepError, ValueError):
+    """An argument, an array or a file that cannot be used as given."""
+
+
+class NotContractive(NotSoDeepError, ArithmeticError):
+    """The equilibrium does not exist: carries ``left``, ``right`` (the violated inequality) and ``largest_var_a``."""
+
+
+class NotConverged(NotSoDeepError, ArithmeticError):
+    """An iteration stopped short of its tolerance: carries ``residual`` and ``steps``."""
+
+
+class NoMatch(NotSoDeepError):
+    """A family that cannot reproduce the target: carries ``residual``, ``target``, ``reached``, ``suggestion``."""
+
+
+class NumericsWarning(UserWarning):
+    """The result stands, but a condition of a theorem or a guarantee on its accuracy does not."""

@@ -1,0 +1,92 @@
+"""Dual maps in closed form: (E[φ(u)φ(v)], E[φ'(u)φ'(v)]) from τ_i, τ_j and λ, which broadcast.
+
+Every |λ| ≤ τ_i τ_j is allowed; differences of squares are factored so that nothing cancels as |ρ| → 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations import Activation, Cos, Erf, Gaussian, Gelu, Rectifier, Sign, Sin
+
+Dual = tuple[Tensor, Tensor]
+
+
+def _rectifier(phi: Rectifier, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    """φ = αx + β|x|: α²λ + β²·(2/π)(√(τ_i²τ_j² − λ²) + λ arcsin ρ); the arc-cosine kernel for ReLU."""
+    product = tau_i * tau_j
+    weight = 2.0 / math.pi * phi.beta**2
+    angle = torch.asin(lam / product)
+    slope = angle.mul_(weight).add_(phi.alpha**2)
+    root = (product - lam).mul_(product + lam).sqrt_()
+    return torch.addcmul(root.mul_(weight), lam, slope), slope
+
+
+def _sign(phi: Sign, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    product = tau_i * tau_j
+    root = ((product - lam) * (product + lam)).sqrt()
+    return 2.0 / math.pi * torch.asin(lam / product), 2.0 / math.pi / root
+
+
+def _erf(phi: Erf, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    """(2/π) arcsin(2λ/√((1 + 2τ_i²)(1 + 2τ_j²)))."""
+    a, b, product = tau_i.square(), tau_j.square(), tau_i * tau_j
+    root = (1.0 + 2.0 * (a + b) + 4.0 * (product - lam) * (product + lam)).sqrt()
+    return 2.0 / math.pi * torch.atan2(2.0 * lam, root), 4.0 / math.pi / root
+
+
+def _gelu(phi: Gelu, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    """With a = τ_i², b = τ_j², D = (1+a)(1+b) − λ², N = 1/(2π√D), P = 1/4 + arcsin(λ/√((1+a)(1+b)))/2π and
+    c = 1/(1+a) + 1/(1+b):  k = λP + N(ab − λ² + cλ²) and Q = P + Nλ(2c + (cλ² − 1 − a − b)/D), by Stein's identity."""
+    a, b, product = tau_i.square(), tau_j.square(), tau_i * tau_j
+    gap = (product - lam) * (product + lam)
+    determinant = 1.0 + a + b + gap
+    density = 1.0 / (2.0 * math.pi * determinant.sqrt())
+    both = 0.25 + torch.atan2(lam, determinant.sqrt()) / (2.0 * math.pi)
+    c = 1.0 / (1.0 + a) + 1.0 / (1.0 + b)
+    value = lam * both + density * (gap + c * lam.square())
+    return value, both + density * lam * (2.0 * c + (c * lam.square() - 1.0 - a - b) / determinant)
+
+
+def _trigonometric(tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    """(E[sin u sin v], E[cos u cos v]) = ½(e⁻ ∓ e⁺), e^∓ = exp(−Var(u ∓ v)/2).
+
+    The difference cancels for small λ, where it is exp(−(τ_i² + τ_j²)/2) sinh λ.
+    """
+    gap, product = (tau_i - tau_j).square(), tau_i * tau_j
+    minus = 0.5 * torch.exp(-0.5 * gap - (product - lam))
+    plus = 0.5 * torch.exp(-0.5 * gap - (product + lam))
+    small = torch.exp(-0.5 * gap - product) * torch.sinh(lam.clamp(-1.0, 1.0))
+    return torch.where(lam.abs() < 1.0, small, minus - plus), minus + plus
+
+
+def _sin(phi: Sin, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    return _trigonometric(tau_i, tau_j, lam)
+
+
+def _cos(phi: Cos, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    sines, cosines = _trigonometric(tau_i, tau_j, lam)
+    return cosines, sines
+
+
+def _gaussian(phi: Gaussian, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+    """((1 + τ_i²)(1 + τ_j²) − λ²)^(−1/2)."""
+    product = tau_i * tau_j
+    determinant = 1.0 + tau_i.square() + tau_j.square() + (product - lam) * (product + lam)
+    value = determinant.rsqrt()
+    return value, lam * value / determinant
+
+
+CLOSED_FORMS: dict[type[Activation], Callable[..., Dual]] = {
+    Rectifier: _rectifier,
+    Sign: _sign,
+    Erf: _erf,
+    Gelu: _gelu,
+    Sin: _sin,
+    Cos: _cos,
+    Gaussian: _gaussian,
+}

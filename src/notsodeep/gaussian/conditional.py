@@ -1,0 +1,50 @@
+"""The dual map by integration, for any |ρ| ≤ 1: the exact path where a Hermite series has not converged.
+
+    E[φ(u)φ(v)] = E_u[φ(u) E[φ(v) | u]],     v | u ~ N(λu/τ_i², τ_j²(1 − ρ²)),
+
+and the same with φ' for the derivative in λ (Price). As |ρ| → 1 the inner Gaussian shrinks to a point and the outer
+panels are graded around the places where its mean crosses a kink.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations import Activation
+from notsodeep.gaussian.smoothing import smoothed
+from notsodeep.numerics.quadrature import normal_rule
+
+_CHUNK = 1 << 22
+_INNER_NODES = 512  # at most, without a closed form
+
+
+def conditional_dual(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """(E[φ(u)φ(v)], E[φ'(u)φ'(v)]) for vectors of pairs, all of one shape (pairs,), every τ > 0."""
+    value, slope = torch.empty_like(lam), torch.empty_like(lam)
+    size = max(1, _CHUNK // (_INNER_NODES * 1024))
+    for start in range(0, lam.numel(), size):
+        part = slice(start, start + size)
+        value[part], slope[part] = _conditional_chunk(phi, tau_i[part], tau_j[part], lam[part])
+    return value, slope
+
+
+def _conditional_chunk(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    product = tau_i * tau_j
+    spread = tau_j * ((product - lam).clamp(min=0) * (product + lam).clamp(min=0)).sqrt() / product
+    gain = lam / tau_i.square()  # E[v | u] = gain·u
+    marks = phi.marks(lam.device)
+    blurred = spread[:, None, None] * torch.tensor([-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0], dtype=lam.dtype, device=lam.device)
+    kinks = torch.tensor(phi.kinks, dtype=lam.dtype, device=lam.device)[None, :, None]
+    crossings = torch.cat([marks.expand(lam.numel(), -1), (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
+    rule = normal_rule(tau_i, torch.cat([marks.expand(lam.numel(), -1), crossings], dim=1))
+    inner, inner_slope = smoothed(phi, gain[:, None] * rule.u, spread[:, None])
+    value = rule.mean_of(phi(rule.u) * inner)
+    slope = rule.mean_of(phi.derivative(rule.u) * inner_slope)
+    for place, size in phi.jumps:
+        _, at_jump = smoothed(phi, gain * place, spread)
+        density = torch.exp(-0.5 * (place / tau_i).square()) / (math.sqrt(2.0 * math.pi) * tau_i)
+        slope = slope + size * density * at_jump
+    return value, slope

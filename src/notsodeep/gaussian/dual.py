@@ -1,0 +1,151 @@
+"""The dual map of an activation: k = E[φ(u)φ(v)] and Q = ∂k/∂λ = E[φ'(u)φ'(v)].
+
+(u, v) is centred Gaussian with variances τ_i², τ_j² and covariance λ. By closed form where one exists, else by
+Hermite series wherever its truncation error is proven to be below round-off, else by integration.
+Ref: THEORY section 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations import Activation
+from notsodeep.gaussian.affine import affine_parts
+from notsodeep.gaussian.closed_forms import CLOSED_FORMS
+from notsodeep.gaussian.conditional import conditional_dual
+from notsodeep.gaussian.hermite import hermite_coefficients, power_series
+from notsodeep.gaussian.moments import Moments, moments
+from notsodeep.numerics.tolerances import SERIES_RTOL, SERIES_TRUNCATION
+
+_FEWEST_TERMS, _MOST_TERMS = 16, 256
+_SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What the dual map needs to know of each sample, once: any shape, kept by every field."""
+
+    tau: Tensor
+    mean: Tensor
+    """E[core(τξ)]"""
+    coefficients: Tensor | None = None
+    """(..., K) Hermite coefficients of the core, when it has no closed form"""
+    tail: Tensor | None = None
+    """what the whole series misses at ρ = 1, as a share of the norm: √r, the larger of φ's and φ's; see `hermite`"""
+    decay: Tensor | None = None
+    """(K,): the same after 1, 2, … K terms, squared, for the worst of all the samples prepared together"""
+
+    def __getitem__(self, index: object) -> Rows:
+        return self._each(lambda t: t[index], lambda c: c[index])
+
+    def column(self) -> Rows:
+        return self._each(lambda t: t.unsqueeze(1), lambda c: c.unsqueeze(1))
+
+    def row(self) -> Rows:
+        return self._each(lambda t: t.unsqueeze(0), lambda c: c.unsqueeze(0))
+
+    def expand_as(self, shape: torch.Size) -> Rows:
+        return self._each(lambda t: t.expand(shape), lambda c: c.expand(*shape, c.shape[-1]))
+
+    def _each(self, scalar: Callable[[Tensor], Tensor], vector: Callable[[Tensor], Tensor]) -> Rows:
+        if self.coefficients is None or self.tail is None:
+            return Rows(scalar(self.tau), scalar(self.mean))
+        return Rows(scalar(self.tau), scalar(self.mean), vector(self.coefficients), scalar(self.tail), self.decay)
+
+
+def rows(phi: Activation, tau: Tensor) -> Rows:
+    """Prepare the samples of deviations `tau` for `dual`. Rows that meet in one call must come from one call of this,
+    so that their series have one length."""
+    core, _, _ = affine_parts(phi)
+    tau = tau.to(torch.float64).clamp(min=_SMALLEST_TAU)
+    if type(core) in CLOSED_FORMS:
+        return Rows(tau, moments(core, tau).mean)
+    at = moments(core, tau)
+    terms = _enough_terms(core, tau) if core.degree is None else core.degree + 1
+    coefficients = hermite_coefficients(core, tau, terms)
+    missing = _missing(coefficients, at, tau)
+    if core.degree is not None:  # a polynomial is its series
+        missing[..., -1] = 0.0
+    return Rows(tau, at.mean, coefficients, missing[..., -1].sqrt(), missing.reshape(-1, terms).amax(0))
+
+
+def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> Tensor:
+    """The share of E[φ²] and of E[φ'²], the larger of the two, beyond each term: (..., K), never below round-off.
+
+    1 − Σ_{l≤k} c_l²/E[φ²] and 1 − Σ_{l≤k} l c_l²/(τ² E[φ'²]).
+    """
+    degrees = torch.arange(coefficients.shape[-1], dtype=tau.dtype, device=tau.device)
+    power = coefficients.square()
+    value = 1.0 - power.cumsum(-1) / at.gamma2[..., None]
+    slope = 1.0 - (degrees * power).cumsum(-1) / (tau.square() * at.q)[..., None]
+    floor = torch.finfo(tau.dtype).eps
+    return torch.maximum(value, slope).nan_to_num(1.0).clamp(min=floor, max=1.0)
+
+
+def _enough_terms(core: Activation, tau: Tensor) -> int:
+    """Double the terms until the series converges even at ρ = 1, or is as long as it may be.
+
+    Judged at the extreme deviations and a few between: the tail is monotone enough in τ for choosing a length, and
+    the length never decides about correctness (the tail bound of each pair does).
+    """
+    few = torch.linspace(0, tau.numel() - 1, 5, device=tau.device).long()
+    some = tau.reshape(-1).sort().values[few]
+    at, terms = moments(core, some), _FEWEST_TERMS
+    while terms < _MOST_TERMS:
+        missing = _missing(hermite_coefficients(core, some, terms), at, some)
+        if float(missing[..., -1].max()) <= SERIES_RTOL:
+            break
+        terms *= 2
+    return terms
+
+
+def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """(k, Q) at covariances `lam`, |λ| ≤ τ_i τ_j; `left`, `right` broadcast against it."""
+    core, factor, offset = affine_parts(phi)
+    closed = CLOSED_FORMS.get(type(core))
+    if closed is not None:
+        value, slope = closed(core, left.tau, right.tau, lam)
+    else:
+        value, slope = _series_or_integral(core, left, right, lam)
+    if factor != 1.0:
+        value, slope = value * factor**2, slope * factor**2
+    if offset != 0.0:
+        value = value - factor * offset * (left.mean + right.mean) + offset**2
+    return value, slope
+
+
+def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor, Tensor]:
+    product = left.tau * right.tau
+    rho = lam / product
+    assert left.coefficients is not None and right.coefficients is not None and left.decay is not None  # noqa: PT018
+    assert left.tail is not None and right.tail is not None  # noqa: PT018
+    terms = _terms_for(float(rho.abs().max()), left.decay)
+    value, slope = power_series(left.coefficients[..., :terms], right.coefficients[..., :terms], rho)
+    slope = slope / product
+    whole = left.coefficients.shape[-1]
+    if terms < whole:
+        return value, slope
+    short = left.tail * right.tail * rho.abs().pow(whole - 1) > SERIES_RTOL
+    if bool(short.any()):
+        tau_i, tau_j = (t.expand(lam.shape)[short] for t in (left.tau, right.tau))
+        value[short], slope[short] = conditional_dual(core, tau_i, tau_j, lam[short])
+    return value, slope
+
+
+def _terms_for(largest_rho: float, decay: Tensor) -> int:
+    """How many terms make |ρ|^K·(what K terms miss) negligible for every pair at hand, at most all of them."""
+    degrees = torch.arange(len(decay), dtype=decay.dtype, device=decay.device)
+    enough = torch.nonzero(decay * min(largest_rho, 1.0) ** degrees <= SERIES_TRUNCATION).flatten()
+    return int(enough[0]) + 1 if len(enough) else len(decay)
+
+
+def dual_map(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """(k, Q) for single values or arrays of τ_i, τ_j and λ that broadcast: the plain way to ask."""
+    tau_i, tau_j, lam = torch.broadcast_tensors(*(torch.as_tensor(t, dtype=torch.float64) for t in (tau_i, tau_j, lam)))
+    both = rows(phi, torch.stack([tau_i, tau_j]))
+    limit = tau_i * tau_j
+    return dual(phi, both[0], both[1], torch.maximum(torch.minimum(lam, limit), -limit))

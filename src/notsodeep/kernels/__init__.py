@@ -1,0 +1,1 @@
+"""Kernels of infinitely wide networks: exact, and their high-dimensional equivalents."""

@@ -1,0 +1,47 @@
+"""How far two kernels are apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.errors import BadInput
+from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.numerics.spectrum import spectral_norm
+
+Kernel = Array | LowRankPlusDiagonal
+
+
+def relative_gap(reference: Kernel, other: Kernel) -> float:
+    """‖A − B‖/‖A‖ in operator norm."""
+    a, b = _dense_pair(reference, other)
+    return spectral_norm(a - b) / spectral_norm(a)
+
+
+def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
+    """min over c of ‖A − cB‖/‖A‖, and that c: what a scalar factor can mend of a gap."""
+    a, b = _dense_pair(reference, other)
+    middle = float((a * b).sum() / b.square().sum())
+    norm = spectral_norm(a)
+    # The norm is convex in c; the least-squares factor is within a few per cent of its minimum.
+    found = minimize_scalar(
+        lambda c: spectral_norm(a - c * b) / norm, bounds=(0.5 * middle, 2.0 * middle), method="bounded",
+        options={"xatol": 1e-4 * abs(middle)},
+    )
+    return float(found.fun), float(found.x)
+
+
+def _dense_pair(reference: Kernel, other: Kernel) -> tuple[Tensor, Tensor]:
+    a, b = (_dense(kernel) for kernel in (reference, other))
+    if a.shape != b.shape:
+        raise BadInput(f"The kernels have shapes {tuple(a.shape)} and {tuple(b.shape)}; they must agree.")
+    return a, b.to(a.device)
+
+
+def _dense(kernel: Kernel) -> Tensor:
+    if isinstance(kernel, LowRankPlusDiagonal):
+        kernel = kernel.to_dense()
+    return (torch.from_numpy(kernel) if isinstance(kernel, np.ndarray) else kernel).to(torch.float64)

@@ -1,0 +1,138 @@
+"""The two kernel recursions on a tile of pairs: a DEQ's equation by Newton, an explicit network's layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from notsodeep.architecture import Explicit, Implicit
+from notsodeep.gaussian import Moments, Rows, dual, moments, rows
+from notsodeep.gaussian.variance import equilibrium_deviation
+from notsodeep.numerics.root import bracketed_newton
+from notsodeep.numerics.tolerances import COLLINEAR, PAIR_RTOL
+
+_PLAIN_NEWTON_STEPS = 6
+
+
+@dataclass(frozen=True)
+class PairKernels:
+    """Entry by entry: Λ (pre-activation covariance), G (conjugate), Θ (tangent of aᵀz), K (tangent of a pre-activation)."""
+
+    covariance: Tensor
+    conjugate: Tensor
+    slope: Tensor
+    """Q = E[φ'(u)φ'(v)] of the last layer"""
+    tangent: Tensor
+    preactivation: Tensor
+
+
+class PairEquation(Protocol):
+    """What a network must answer: prepare samples of given squared norms once, then solve tiles and diagonals."""
+
+    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels: ...
+
+    def diagonal(self, index: slice) -> PairKernels: ...
+
+
+def snap(lam: Tensor, limit: Tensor) -> Tensor:
+    """|λ| ≤ τ_i τ_j, and exactly so where round-off is all that keeps ρ from ±1."""
+    lam = torch.minimum(torch.maximum(lam, -limit), limit)
+    collinear = limit - lam.abs() <= COLLINEAR * limit
+    return torch.where(collinear, torch.copysign(limit, lam), lam)
+
+
+class ImplicitPairs:
+    """Λ = σ_a² k(τ_i, τ_j, Λ) + σ_b² S for every pair, from the start of THEORY section 4, by Newton.
+
+    f(λ) = λ − σ_a² k(λ) − σ_b² S has f(−τ_iτ_j) ≤ 0 ≤ f(τ_iτ_j) by Cauchy–Schwarz and slope 1 − σ_a² Q, so where plain
+    Newton does not settle a bracketed one does.
+    """
+
+    def __init__(self, net: Implicit, norms2: Tensor) -> None:
+        self.net = net
+        tau = equilibrium_deviation(net.phi, net.var_a, net.var_b * norms2)
+        self.rows: Rows = rows(net.phi, tau)
+        self.moments: Moments = moments(net.phi, self.rows.tau)
+
+    def start(self, left: slice, right: slice, gram: Tensor) -> Tensor:
+        """Λ to second order in the correlation: λ0 + ½σ_a² e_i e_j λ0²/(1 − g), λ0 = (σ_a² m_i m_j + σ_b² S)/(1 − g)."""
+        a, at = self.net.var_a, self.moments
+        damping = torch.outer(a * at.e1[left], at.e1[right]).neg_().add_(1.0).reciprocal_()
+        first = torch.addr(self.net.var_b * gram, at.mean[left], at.mean[right], alpha=a).mul_(damping)
+        curvature = torch.outer(0.5 * a * at.e2[left], at.e2[right]).mul_(damping)
+        return first + curvature * first.square()
+
+    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
+        row, column = self.rows[left].column(), self.rows[right].row()
+        limit = row.tau * column.tau
+        drive = self.net.var_b * gram
+        lam = snap(self._solve(row, column, drive, limit, self.start(left, right, gram)), limit)
+        value, slope = dual(self.net.phi, row, column, lam)
+        return self._kernels(lam, value, slope)
+
+    def diagonal(self, index: slice) -> PairKernels:
+        at = self.moments[index]
+        return self._kernels(self.rows.tau[index].square(), at.gamma2, at.q)
+
+    def _kernels(self, lam: Tensor, value: Tensor, slope: Tensor) -> PairKernels:
+        preactivation = lam / (1.0 - self.net.var_a * slope)
+        return PairKernels(lam, value, slope, torch.addcmul(value, slope, preactivation), preactivation)
+
+    def _solve(self, row: Rows, column: Rows, drive: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
+        a = self.net.var_a
+        lam = torch.minimum(torch.maximum(lam, -limit), limit)
+        moved = limit
+        for _ in range(_PLAIN_NEWTON_STEPS):
+            value, slope = dual(self.net.phi, row, column, lam)
+            step = (lam - drive).sub_(value, alpha=a).div_(slope.mul(-a).add_(1.0))
+            lam = torch.minimum(torch.maximum(lam - step, -limit), limit)
+            moved = step.abs_()
+            if bool((moved <= PAIR_RTOL * limit).all()):
+                return lam
+        stuck = ~(moved <= PAIR_RTOL * limit)
+        left, right = (side.expand_as(lam.shape)[stuck] for side in (row, column))
+        bound, force = limit[stuck], drive[stuck]
+
+        def equation(x: Tensor) -> tuple[Tensor, Tensor]:
+            value, slope = dual(self.net.phi, left, right, x)
+            return x - a * value - force, 1.0 - a * slope
+
+        lam[stuck] = bracketed_newton(equation, -bound, bound, lam[stuck], PAIR_RTOL)
+        return lam
+
+
+class ExplicitPairs:
+    """Σ^(l) = k_l(Σ^(l−1)), Θ^(l) = Σ^(l) + Θ^(l−1) ∘ Q_l, from Θ^(0) = Σ^(0) = S. Ref: THEORY section 5."""
+
+    def __init__(self, net: Explicit, norms2: Tensor) -> None:
+        self.net = net
+        self.norms2 = norms2
+        self.rows: list[Rows] = []
+        self.moments: list[Moments] = []
+        variance = norms2
+        for layer in net.layers:
+            self.rows.append(rows(layer, variance.sqrt()))
+            self.moments.append(moments(layer, self.rows[-1].tau))
+            variance = self.moments[-1].gamma2
+
+    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
+        lam = value = tangent = preactivation = gram
+        slope = torch.ones_like(gram)
+        for layer, samples in zip(self.net.layers, self.rows, strict=True):
+            row, column = samples[left].column(), samples[right].row()
+            lam, preactivation = snap(value, row.tau * column.tau), tangent
+            value, slope = dual(layer, row, column, lam)
+            tangent = torch.addcmul(value, slope, preactivation)
+        return PairKernels(lam, value, slope, tangent, preactivation)
+
+    def diagonal(self, index: slice) -> PairKernels:
+        lam = value = tangent = preactivation = self.norms2[index]
+        slope = torch.ones_like(value)
+        for at in self.moments:
+            lam, preactivation = value, tangent
+            value, slope = at.gamma2[index], at.q[index]
+            tangent = torch.addcmul(value, slope, preactivation)
+        return PairKernels(lam, value, slope, tangent, preactivation)

@@ -1,0 +1,110 @@
+"""The sharp equivalent: each sample's own moments, no labels, no mixture. Ref: THEORY section 4."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.architecture import Explicit, Network
+from notsodeep.data.statistics import tau0 as root_mean_square_norm
+from notsodeep.errors import BadInput
+from notsodeep.kernels.exact import pair_equation
+from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
+from notsodeep.kernels.second_order import SecondOrder, explicit_second_order, implicit_second_order
+from notsodeep.kernels.tiles import fill
+from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.numerics.safe import like, refuse_if_too_large, samples
+from notsodeep.numerics.separable import separate
+from notsodeep.numerics.spectrum import leading_directions
+
+_DIRECTIONS = 10
+
+
+class _Expansion:
+    """The exact diagonal of a kernel on x, and its second-order form for any rows against any others."""
+
+    def __init__(self, net: Network, x: Tensor, kernel: str, tau0: float | None) -> None:
+        self.kernel = kernel
+        equation = pair_equation(net, x, root_mean_square_norm(x) if tau0 is None else tau0)
+        assert isinstance(equation, ImplicitPairs | ExplicitPairs)
+        self.equation = equation
+        self.series(slice(0, 1), slice(0, 1))  # an unknown kernel is refused before any work
+        self.diagonal: Tensor = getattr(equation.diagonal(slice(None)), kernel)
+        self.tau = equation.rows.tau if isinstance(equation, ImplicitPairs) else equation.rows[0].tau
+        if not bool(torch.isfinite(self.diagonal).all()):
+            raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
+
+    def series(self, left: Any, right: Any) -> SecondOrder:
+        equation = self.equation
+        if isinstance(equation, ImplicitPairs):
+            return implicit_second_order(equation.net, equation.moments[left], equation.moments[right], self.kernel)
+        rows, columns = ([m[index] for m in equation.moments] for index in (left, right))
+        return explicit_second_order(equation.net, rows, columns, self.kernel)
+
+
+@torch.no_grad()
+def sharp_kernel(
+    net: Network, x: Array, kernel: str = "conjugate", tau0: float | None = None, directions: int = _DIRECTIONS
+) -> LowRankPlusDiagonal:
+    """The kernel to second order in S, as low rank + diagonal, in O(n p) memory; its diagonal is exact.
+
+    A, B and C of `second_order` are smooth functions of two deviations, so each is a short sum of products; S is of
+    rank p; and S_ij² = ⟨x_i x_iᵀ, x_j x_jᵀ⟩ is projected on the symmetric matrices spanned by `directions` leading
+    directions of the data and on the identity of their complement.
+    """
+    data = samples(x)
+    wide = data.to(torch.float64)
+    expansion = _Expansion(net, wide, kernel, tau0)
+
+    def part(name: str) -> tuple[Tensor, Tensor]:
+        return separate(lambda i, j: getattr(expansion.series(i, j), name), expansion.tau)
+
+    (constant, weights0), (linear, weights1), (quadratic, weights2) = map(part, ("constant", "linear", "quadratic"))
+    squares = quadratic_features(wide, directions)
+    factor = torch.cat([constant, _products(linear, wide), _products(quadratic, squares)], dim=1)
+    weights = torch.cat(
+        [weights0, weights1.repeat_interleave(wide.shape[1]), weights2.repeat_interleave(squares.shape[1])]
+    )
+    diag = expansion.diagonal - factor.square() @ weights
+    return LowRankPlusDiagonal(factor.to(data), torch.diag(weights).to(data), diag.to(data))
+
+
+@torch.no_grad()
+def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float | None = None) -> Any:
+    """The same second-order form, entry by entry and without the projection of S²: dense (n, n), some ten times sharper."""
+    data = samples(x)
+    n = len(data)
+    refuse_if_too_large(n, n, data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
+    wide = data.to(torch.float64)
+    expansion = _Expansion(net, wide, kernel, tau0)
+    out = torch.empty(n, n, dtype=data.dtype, device=data.device)
+    fill((out,), True, lambda i, j: (expansion.series(i, j).at(wide[i] @ wide[j].T),))
+    out.diagonal().copy_(expansion.diagonal)
+    return like(x)(out)
+
+
+def quadratic_features(x: Tensor, directions: int) -> Tensor:
+    """Features f with f_i·f_j ≈ (x_i·x_j)²: x_iᵀ M x_i for M orthonormal in the trace inner product.
+
+    M runs over v_a v_aᵀ, (v_a v_bᵀ + v_b v_aᵀ)/√2 for the leading directions v of x, and (I − VVᵀ)/√(p − k). Exact
+    when k = p.
+    """
+    p = x.shape[1]
+    k = min(directions, p)
+    along = x @ leading_directions(x, k)
+    first, second = torch.triu_indices(k, k, device=x.device)
+    weight = torch.where(first == second, 1.0, math.sqrt(2.0)).to(x)
+    products = along[:, first] * along[:, second] * weight
+    if k == p:
+        return products
+    rest = (x.square().sum(1) - along.square().sum(1)) / math.sqrt(p - k)
+    return torch.cat([products, rest[:, None]], dim=1)
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """Every column of `left` times every column of `right`: (n, a·b)."""
+    return (left[:, :, None] * right[:, None, :]).flatten(1)

@@ -1,0 +1,145 @@
+"""Symmetric matrices kept as low rank + diagonal: every operation in O(n r) memory but `to_dense`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import refuse_if_too_large
+from notsodeep.numerics.spectrum import top_eigenvalues
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankPlusDiagonal:
+    """A = U C Uᵀ + diag(d), with U (n, r), C symmetric (r, r) and d (n,).
+
+    C may be indefinite or singular. `matvec`, `solve`, `logdet`, `trace`, `diagonal` and the extreme eigenvalues
+    never form A; `to_dense` is the one place that does.
+    """
+
+    factor: Tensor
+    core: Tensor
+    diag: Tensor
+
+    def __post_init__(self) -> None:
+        n, r = self.factor.shape
+        if self.core.shape != (r, r) or self.diag.shape != (n,):
+            raise BadInput(
+                f"factor {tuple(self.factor.shape)}, core {tuple(self.core.shape)} and diagonal "
+                f"{tuple(self.diag.shape)} do not fit; expected (n, r), (r, r) and (n,)."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.factor.shape[0], self.factor.shape[0]
+
+    @property
+    def rank(self) -> int:
+        """Columns of the factor: an upper bound on the rank of A − diag(d)."""
+        return self.factor.shape[1]
+
+    def __repr__(self) -> str:
+        n, r = self.factor.shape
+        return f"LowRankPlusDiagonal(n={n}, rank={r}, {str(self.factor.dtype).removeprefix('torch.')})"
+
+    def matvec(self, v: Tensor) -> Tensor:
+        """A v for v (n,) or (n, b)."""
+        v = self._operand(v)
+        diag = self.diag if v.ndim == 1 else self.diag[:, None]
+        return self.factor @ (self.core @ (self.factor.T @ v)) + diag * v
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        return self.matvec(v)
+
+    def solve(self, v: Tensor) -> Tensor:
+        """A⁻¹ v, by the form of Woodbury's identity that needs no inverse of C:
+        A⁻¹ = D⁻¹ − D⁻¹U (I + C Uᵀ D⁻¹ U)⁻¹ C Uᵀ D⁻¹, with one step of iterative refinement."""
+        v = self._operand(v)
+        first = self._solve_once(v)
+        return first + self._solve_once(v - self.matvec(first))
+
+    def _solve_once(self, v: Tensor) -> Tensor:
+        d = self._invertible_diag if v.ndim == 1 else self._invertible_diag[:, None]
+        scaled = v / d
+        right = self.core @ (self.factor.T @ scaled)
+        inner = torch.linalg.lu_solve(*self._capacitance, right if v.ndim == 2 else right[:, None])
+        return scaled - (self.factor @ (inner if v.ndim == 2 else inner[:, 0])) / d
+
+    def logdet(self) -> Tensor:
+        """log |det A| = Σ log |d_i| + log |det(I + C Uᵀ D⁻¹ U)|; NaN where det A < 0, as for a dense matrix."""
+        lu, pivots = self._capacitance
+        swaps = (pivots != torch.arange(1, self.rank + 1, device=pivots.device)).sum()
+        signs = torch.cat([lu.diagonal().sign(), self._invertible_diag.sign()])
+        negative = (int(swaps) + int((signs < 0).sum())) % 2 == 1
+        total = lu.diagonal().abs().log().sum() + self._invertible_diag.abs().log().sum()
+        return torch.full_like(total, float("nan")) if negative else total
+
+    def diagonal(self) -> Tensor:
+        return ((self.factor @ self.core) * self.factor).sum(1) + self.diag
+
+    def trace(self) -> Tensor:
+        return self.diagonal().sum()
+
+    def eigvalsh(self, k: int | None = None) -> Tensor:
+        """All eigenvalues, ascending, or the k largest.
+
+        Constant d: d plus the spectrum of R C Rᵀ with U = QR, in O(n r) memory. The k largest for any d: Lanczos, in
+        O(n r). All of them for a varying d: no method in O(n r) memory is known to us, so that one case goes through
+        `to_dense`, with its check that the matrix fits.
+        """
+        n, r = self.factor.shape
+        if k is not None and k < n - 1:
+            return top_eigenvalues(self.matvec, n, k, self.factor)
+        if bool((self.diag == self.diag[0]).all()) and r < n:
+            triangle = torch.linalg.qr(self.factor, mode="r").R
+            inner = torch.linalg.eigvalsh(triangle @ self.core @ triangle.T)
+            values = torch.cat([inner, inner.new_zeros(n - r)]).sort().values + self.diag[0]
+        else:
+            values = torch.linalg.eigvalsh(self.to_dense())
+        return values if k is None else values[-k:]
+
+    def spectral_norm(self) -> float:
+        """‖A‖, without forming A."""
+        n = self.factor.shape[0]
+        if n <= 2:
+            return float(torch.linalg.eigvalsh(self.to_dense()).abs().max())
+        return float(top_eigenvalues(self.matvec, n, 1, self.factor, which="LM").abs().max())
+
+    def add_ridge(self, ridge: float | Tensor) -> LowRankPlusDiagonal:
+        """A + ridge·I, or A + diag(ridge)."""
+        return replace(self, diag=self.diag + ridge)
+
+    def to_dense(self) -> Tensor:
+        """The (n, n) matrix: the only O(n²) line."""
+        n = self.factor.shape[0]
+        refuse_if_too_large(n, n, self.factor.dtype, self.factor.device, "matvec, solve, logdet or eigvalsh(k=…)")
+        dense = (self.factor @ self.core) @ self.factor.T
+        dense.diagonal().add_(self.diag)
+        return dense
+
+    def _operand(self, v: Tensor) -> Tensor:
+        n = self.factor.shape[0]
+        if v.ndim not in (1, 2) or v.shape[0] != n:
+            raise BadInput(f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b).")
+        return v.to(self.factor)
+
+    @cached_property
+    def _invertible_diag(self) -> Tensor:
+        if bool((self.diag == 0).any()):
+            raise BadInput(
+                f"{int((self.diag == 0).sum())} entries of the diagonal are zero, so this form cannot be inverted; "
+                "add a ridge first: op.add_ridge(1e-6)."
+            )
+        return self.diag
+
+    @cached_property
+    def _capacitance(self) -> tuple[Tensor, Tensor]:
+        gram = self.factor.T @ (self.factor / self._invertible_diag[:, None])
+        inner = self.core @ gram
+        inner.diagonal().add_(1.0)
+        lu, pivots = torch.linalg.lu_factor(inner)
+        return lu, pivots

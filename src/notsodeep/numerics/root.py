@@ -1,0 +1,48 @@
+"""A safeguarded Newton iteration for many scalar equations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import NotConverged
+
+MAX_STEPS = 200
+
+
+def bracketed_newton(
+    value_and_slope: Callable[[Tensor], tuple[Tensor, Tensor]],
+    lower: Tensor,
+    upper: Tensor,
+    start: Tensor,
+    rtol: float,
+) -> Tensor:
+    """The root of an f with f(lower) ≤ 0 ≤ f(upper), entry by entry.
+
+    A Newton step that leaves the bracket is replaced by bisection, so the iteration cannot diverge; near a simple
+    root it is Newton's and converges quadratically. Stops when no entry moves by more than rtol·max(|lower|, |upper|).
+    """
+    lower, upper = lower.clone(), upper.clone()
+    scale = torch.maximum(lower.abs(), upper.abs())
+    x = start.clamp(lower, upper)
+    step = scale
+    for _ in range(MAX_STEPS):
+        f, slope = value_and_slope(x)
+        lower = torch.where(f <= 0, x, lower)
+        upper = torch.where(f >= 0, x, upper)
+        newton = x - f / slope
+        inside = (newton >= lower) & (newton <= upper)  # false for NaN too
+        following = torch.where(inside, newton, 0.5 * (lower + upper))
+        step = (following - x).abs()
+        x = following
+        if bool((step <= rtol * scale).all()):
+            return x
+    worst = float((step / scale).max())
+    raise NotConverged(
+        f"Newton still moved by {worst:.1e} (relative) after {MAX_STEPS} steps; the equation is close to losing its "
+        "root. Lower var_a.",
+        residual=worst,
+        steps=MAX_STEPS,
+    )

@@ -1,0 +1,93 @@
+"""Checks at the door: arrays that can be used, results that fit in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.errors import BadInput
+
+
+def samples(x: Array, name: str = "x") -> Tensor:
+    """`x` as an (n, p) float tensor on its own device, or `BadInput` that says which row is wrong."""
+    tensor = _as_tensor(x, name)
+    if tensor.ndim != 2:
+        hint = "; one sample is x[None, :]" if tensor.ndim == 1 else ""
+        raise BadInput(f"{name} has shape {tuple(tensor.shape)}; expected (n, p), one row a sample{hint}.")
+    n, p = tensor.shape
+    if n == 0 or p == 0:
+        raise BadInput(f"{name} is empty: shape {(n, p)}; at least one sample of one feature is needed.")
+    finite = torch.isfinite(tensor).all(dim=1)
+    if not bool(finite.all()):
+        rows = torch.nonzero(~finite).flatten().tolist()
+        shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+        raise BadInput(
+            f"{name} holds NaN or infinity in {len(rows)} of {n} rows (row {shown}); drop or fill these rows first.",
+            rows=rows,
+        )
+    return tensor
+
+
+def _as_tensor(x: Any, name: str) -> Tensor:
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind not in "fiub":
+            raise BadInput(f"{name} has dtype {x.dtype}; expected real numbers (float32 or float64).")
+        x = torch.from_numpy(np.ascontiguousarray(x, dtype=None if x.dtype.kind == "f" else np.float64))
+    if not isinstance(x, Tensor):
+        raise BadInput(f"{name} is a {type(x).__name__}; expected a torch tensor or a numpy array of shape (n, p).")
+    if x.is_complex():
+        raise BadInput(f"{name} has dtype {x.dtype}; expected real numbers (float32 or float64).")
+    x = x.detach()
+    if x.dtype in (torch.float32, torch.float64):
+        return x
+    return x.to(torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else torch.float64)
+
+
+def positive(value: Any, name: str, hint: str = "") -> float:
+    """`value` as a finite float > 0, or `BadInput`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} = {value!r} is not a number; expected a positive number{hint}.") from None
+    if not (0.0 < number < float("inf")):
+        raise BadInput(f"{name} = {number:g} must be a positive, finite number{hint}.")
+    return number
+
+
+def like(x: Array) -> Callable[[Tensor], Any]:
+    """A function that hands a tensor back in the kind of `x`: numpy for numpy, tensor for tensor."""
+    if isinstance(x, np.ndarray):
+        return lambda result: result.cpu().numpy()
+    return lambda result: result
+
+
+def refuse_if_too_large(rows: int, columns: int, dtype: torch.dtype, device: torch.device, instead: str) -> None:
+    """Raise `BadInput` before a (rows, columns) result is allocated that the device cannot hold."""
+    needed = rows * columns * torch.empty(0, dtype=dtype).element_size()
+    available = _available_bytes(device)
+    if needed > available:
+        raise BadInput(
+            f"A {rows} × {columns} kernel in {str(dtype).removeprefix('torch.')} takes {needed / 2**30:.1f} GiB; "
+            f"{available / 2**30:.1f} GiB are free on {device}. Use {instead}.",
+            needed=needed,
+            available=available,
+        )
+
+
+def _available_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo") as lines:  # MemAvailable counts the page cache, which SC_AVPHYS_PAGES does not
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,33 @@
+"""Every tolerance of the package, by name."""
+
+from __future__ import annotations
+
+VARIANCE_RTOL = 1e-11
+"""Relative Newton step on a variance fixed point after which the next one is below round-off."""
+
+PAIR_RTOL = 1e-8
+"""Newton step on a pair equation, relative to τ_i τ_j, after which the next one is below round-off."""
+
+SERIES_RTOL = 1e-12
+"""Largest proven truncation error of a Hermite series, relative to the scale of the kernel entry."""
+
+SERIES_TRUNCATION = 1e-15
+"""Where a shorter series provably misses no more than this, the rest of it is not summed."""
+
+COLLINEAR = 4e-15
+"""1 − |ρ| below which two unit vectors in float64 cannot be told from parallel."""
+
+MATCH_RTOL = 1e-8
+"""Relative gap of every matched scalar below which a design counts as a match."""
+
+CENTRED_ATOL = 1e-9
+"""|E φ(τ*ξ)|, relative to its root mean square, up to which an activation counts as centred."""
+
+SEPARABLE_RTOL = 1e-9
+"""Relative error allowed when a smooth function of two variances is written as a sum of products."""
+
+DENSE_SPECTRUM = 600
+"""Up to this size the norm of a matrix comes from its full spectrum; beyond, from Lanczos."""
+
+SYMMETRY_RTOL = 1e-6
+"""Relative asymmetry up to which a matrix is taken for symmetric with round-off."""
