@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -92,8 +93,8 @@ class Explicit:
     layers: tuple[Activation, ...]
 
     def __init__(self, layers: ActivationLike | Iterable[ActivationLike]) -> None:
-        single = isinstance(layers, str | Activation) or not isinstance(layers, Iterable)
-        given = [layers] if single else list(layers)  # type: ignore[list-item, arg-type]
+        one = isinstance(layers, str | Activation) or not isinstance(layers, Iterable)
+        given: list[Any] = [layers] if one else list(layers)  # type: ignore[arg-type]
         if not given:
             raise BadInput("An explicit network needs at least one hidden layer; pass for example ['relu', 'relu'].")
         object.__setattr__(self, "layers", tuple(activation(layer) for layer in given))

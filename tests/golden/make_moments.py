@@ -54,24 +54,31 @@ def expectation(g, tau, kinks):
     cuts |= {tau * mp.mpf(k) for k in range(-13, 14)}
     limit = 13 * tau
     places = sorted(c for c in cuts if -limit <= c <= limit)
-    return mp.quad(lambda u: g(u) * mp.exp(-((u / tau) ** 2) / 2) / (s2pi * tau), places, method="gauss-legendre", maxdegree=5)
+    return mp.quad(
+        lambda u: g(u) * mp.exp(-((u / tau) ** 2) / 2) / (s2pi * tau),
+        places,
+        method="gauss-legendre",
+        maxdegree=5,
+    )
+
+
+def moments(f, df, kinks, tau):
+    return {
+        "mean": expectation(f, tau, kinks),
+        "e1": expectation(lambda u: u * f(u), tau, kinks) / tau**2,
+        "e2": expectation(lambda u: ((u / tau) ** 2 - 1) * f(u), tau, kinks) / tau**2,
+        "gamma2": expectation(lambda u: f(u) ** 2, tau, kinks),
+        "s2": expectation(lambda u: ((u / tau) ** 2 - 1) * f(u) ** 2, tau, kinks) / tau**2,
+        "q": expectation(lambda u: df(u) ** 2, tau, kinks),
+    }
 
 
 def main() -> None:
     records = []
     for name, (f, df, kinks) in PHI.items():
         for t in TAUS:
-            tau = mp.mpf(t)
-            values = {
-                "mean": expectation(f, tau, kinks),
-                "e1": expectation(lambda u: u * f(u), tau, kinks) / tau**2,
-                "e2": expectation(lambda u: ((u / tau) ** 2 - 1) * f(u), tau, kinks) / tau**2,
-                "gamma2": expectation(lambda u: f(u) ** 2, tau, kinks),
-                "s2": expectation(lambda u: ((u / tau) ** 2 - 1) * f(u) ** 2, tau, kinks) / tau**2,
-                "q": expectation(lambda u: df(u) ** 2, tau, kinks),
-            }
+            values = moments(f, df, kinks, mp.mpf(t))
             records.append({"activation": name, "tau": t, **{k: mp.nstr(v, 20) for k, v in values.items()}})
-        print(name, flush=True)
     header = {"made by": "tests/golden/make_moments.py", "mpmath": mp.__version__, "digits": mp.mp.dps}
     path = pathlib.Path(__file__).with_name("moments.json")
     path.write_text(json.dumps({"provenance": header, "records": records}, indent=1) + "\n")

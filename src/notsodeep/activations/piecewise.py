@@ -49,7 +49,7 @@ class Rectifier(Activation):
         return torch.where(x > 0, self.positive * x, self.negative * x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return torch.where(x > 0, self.positive, self.negative).to(x.dtype)
+        return self.negative + (self.positive - self.negative) * (x > 0).to(x.dtype)
 
     def __str__(self) -> str:
         match (self.positive, self.negative):
@@ -109,7 +109,7 @@ class HardTanh(Activation):
         return self.a * x.clamp(-self.c, self.c)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return torch.where(x.abs() < self.c, self.a, 0.0).to(x.dtype)
+        return self.a * (x.abs() < self.c).to(x.dtype)
 
     def __str__(self) -> str:
         return f"hard_tanh(a={self.a:.6g}, c={self.c:.6g})"

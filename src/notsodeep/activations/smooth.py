@@ -13,7 +13,8 @@ from notsodeep.activations.base import Activation
 
 
 def _normal_cdf(x: Tensor) -> Tensor:
-    return torch.special.ndtr(x)
+    probability: Tensor = torch.special.ndtr(x)
+    return probability
 
 
 def _normal_pdf(x: Tensor) -> Tensor:
@@ -152,7 +153,7 @@ class Gelu(Activation):
 class Silu(Activation):
     """x/(1 + e^(−x)), also called swish."""
 
-    lipschitz = 1.0998393194985628  # at the root of 2 + x = x tanh(x/2)... found numerically, checked by a test
+    lipschitz = 1.0998393194985628  # at x = 2.3994, where φ'' = 0; a test looks for a larger slope
 
     def __call__(self, x: Tensor) -> Tensor:
         return functional.silu(x)

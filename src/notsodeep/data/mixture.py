@@ -67,7 +67,9 @@ class GaussianMixture:
         """tr C_a, (K,)."""
         if self.covariances.ndim == 1:
             return self.p * self.covariances
-        return self.covariances.sum(1) if self.covariances.ndim == 2 else self.covariances.diagonal(dim1=1, dim2=2).sum(1)
+        return (
+            self.covariances.sum(1) if self.covariances.ndim == 2 else self.covariances.diagonal(dim1=1, dim2=2).sum(1)
+        )
 
     def trace_products(self) -> Tensor:
         """tr(C_a C_b), (K, K)."""

@@ -36,7 +36,9 @@ def _conditional_chunk(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tenso
     spread = tau_j * ((product - lam).clamp(min=0) * (product + lam).clamp(min=0)).sqrt() / product
     gain = lam / tau_i.square()  # E[v | u] = gain·u
     marks = phi.marks(lam.device)
-    blurred = spread[:, None, None] * torch.tensor([-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0], dtype=lam.dtype, device=lam.device)
+    blurred = spread[:, None, None] * torch.tensor(
+        [-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0], dtype=lam.dtype, device=lam.device
+    )
     kinks = torch.tensor(phi.kinks, dtype=lam.dtype, device=lam.device)[None, :, None]
     crossings = torch.cat([marks.expand(lam.numel(), -1), (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
     rule = normal_rule(tau_i, torch.cat([marks.expand(lam.numel(), -1), crossings], dim=1))

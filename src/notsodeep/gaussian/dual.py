@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,7 +40,7 @@ class Rows:
     decay: Tensor | None = None
     """(K,): the same after 1, 2, … K terms, squared, for the worst of all the samples prepared together"""
 
-    def __getitem__(self, index: object) -> Rows:
+    def __getitem__(self, index: Any) -> Rows:
         return self._each(lambda t: t[index], lambda c: c[index])
 
     def column(self) -> Rows:
@@ -92,7 +93,7 @@ def _enough_terms(core: Activation, tau: Tensor) -> int:
     Judged at the extreme deviations and a few between: the tail is monotone enough in τ for choosing a length, and
     the length never decides about correctness (the tail bound of each pair does).
     """
-    few = torch.linspace(0, tau.numel() - 1, 5, device=tau.device).long()
+    few = torch.linspace(0, tau.numel() - 1, 5, dtype=torch.float64, device=tau.device).long()
     some = tau.reshape(-1).sort().values[few]
     at, terms = moments(core, some), _FEWEST_TERMS
     while terms < _MOST_TERMS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +39,7 @@ class Moments:
     q: Tensor
     """E[φ'²]; infinite where φ jumps"""
 
-    def __getitem__(self, index: object) -> Moments:
+    def __getitem__(self, index: Any) -> Moments:
         return Moments(*(getattr(self, field.name)[index] for field in fields(self)))
 
 

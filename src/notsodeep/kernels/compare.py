@@ -28,7 +28,9 @@ def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
     norm = spectral_norm(a)
     # The norm is convex in c; the least-squares factor is within a few per cent of its minimum.
     found = minimize_scalar(
-        lambda c: spectral_norm(a - c * b) / norm, bounds=(0.5 * middle, 2.0 * middle), method="bounded",
+        lambda c: spectral_norm(a - c * b) / norm,
+        bounds=(0.5 * middle, 2.0 * middle),
+        method="bounded",
         options={"xatol": 1e-4 * abs(middle)},
     )
     return float(found.fun), float(found.x)

@@ -26,12 +26,16 @@ def equivalent_kernel(
     data = samples(x)
     n, p = data.shape
     if len(stats.psi) != n:
-        raise BadInput(f"x has {n} samples and the statistics were taken of {len(stats.psi)}; they must be of the same x.")
+        raise BadInput(
+            f"x has {n} samples and the statistics were taken of {len(stats.psi)}; they must be of the same x."
+        )
     row = scalars(net, stats.tau0).coefficients(kernel)
     if not math.isfinite(row.d):
         raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
     factor = torch.cat([data, (stats.J / math.sqrt(p)).to(data), stats.psi[:, None].to(data)], dim=1)
-    core = torch.block_diag(row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), _class_core(row, stats).to(data))
+    core = torch.block_diag(
+        row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), _class_core(row, stats).to(data)
+    )
     diag = torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=data.dtype, device=data.device)
     return LowRankPlusDiagonal(factor, core, diag)
 

@@ -60,7 +60,11 @@ def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, wante
         raise BadInput(f"x has {rows.shape[1]} features and x2 has {columns.shape[1]}; they must agree.")
     n, n2 = len(rows), len(columns)
     refuse_if_too_large(
-        n * len(wanted), n2, rows.dtype, rows.device, "sharp_kernel or equivalent_kernel, or row blocks (x2=…)"
+        n * len(wanted),
+        n2,
+        rows.dtype,
+        rows.device,
+        "sharp_kernel or equivalent_kernel, or row blocks (x2=…)",
     )
     wide = rows.to(torch.float64)
     wide2 = wide if x2 is None else columns.to(torch.float64)
@@ -109,4 +113,6 @@ def _refuse_without_tangent(net: Network, diagonal: PairKernels) -> None:
             largest_var_a=1.0 / slope,
         )
     if slope == float("inf"):
-        raise BadInput(f"{net} has no tangent kernel: an activation that jumps has E[φ'²] = ∞. Its conjugate kernel exists.")
+        raise BadInput(
+            f"{net} has no tangent kernel: an activation that jumps has E[φ'²] = ∞. Its conjugate kernel exists."
+        )

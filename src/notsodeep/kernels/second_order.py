@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from notsodeep.architecture import Explicit, Implicit
+from notsodeep.architecture import Implicit
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import Moments
 
@@ -25,9 +25,7 @@ class SecondOrder:
     quadratic: Tensor
 
     def __add__(self, other: SecondOrder) -> SecondOrder:
-        return SecondOrder(
-            self.constant + other.constant, self.linear + other.linear, self.quadratic + other.quadratic
-        )
+        return SecondOrder(self.constant + other.constant, self.linear + other.linear, self.quadratic + other.quadratic)
 
     def __mul__(self, other: SecondOrder | Tensor | float) -> SecondOrder:
         if not isinstance(other, SecondOrder):
@@ -73,7 +71,7 @@ def implicit_second_order(net: Implicit, left: Moments, right: Moments, kernel: 
     raise BadInput(f"There is no kernel {kernel!r}; choose conjugate, tangent or preactivation.")
 
 
-def explicit_second_order(net: Explicit, left: list[Moments], right: list[Moments], kernel: str) -> SecondOrder:
+def explicit_second_order(left: list[Moments], right: list[Moments], kernel: str) -> SecondOrder:
     """Σ ← m_i m_j + d_i d_j Σ + ½ e_i e_j Σ²,  Θ ← Σ_new + Θ (d_i d_j + e_i e_j Σ), from Σ = Θ = S."""
     if kernel not in ("conjugate", "tangent"):
         raise BadInput(f"An explicit network has no kernel {kernel!r}; choose conjugate or tangent.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep._types import Array
-from notsodeep.architecture import Explicit, Network
+from notsodeep.architecture import Network
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact import pair_equation
@@ -43,12 +43,16 @@ class _Expansion:
         if isinstance(equation, ImplicitPairs):
             return implicit_second_order(equation.net, equation.moments[left], equation.moments[right], self.kernel)
         rows, columns = ([m[index] for m in equation.moments] for index in (left, right))
-        return explicit_second_order(equation.net, rows, columns, self.kernel)
+        return explicit_second_order(rows, columns, self.kernel)
 
 
 @torch.no_grad()
 def sharp_kernel(
-    net: Network, x: Array, kernel: str = "conjugate", tau0: float | None = None, directions: int = _DIRECTIONS
+    net: Network,
+    x: Array,
+    kernel: str = "conjugate",
+    tau0: float | None = None,
+    directions: int = _DIRECTIONS,
 ) -> LowRankPlusDiagonal:
     """The kernel to second order in S, as low rank + diagonal, in O(n p) memory; its diagonal is exact.
 
@@ -97,8 +101,8 @@ def quadratic_features(x: Tensor, directions: int) -> Tensor:
     k = min(directions, p)
     along = x @ leading_directions(x, k)
     first, second = torch.triu_indices(k, k, device=x.device)
-    weight = torch.where(first == second, 1.0, math.sqrt(2.0)).to(x)
-    products = along[:, first] * along[:, second] * weight
+    weight = 1.0 + (math.sqrt(2.0) - 1.0) * (first != second).to(x)
+    products: Tensor = along[:, first] * along[:, second] * weight
     if k == p:
         return products
     rest = (x.square().sum(1) - along.square().sum(1)) / math.sqrt(p - k)

@@ -66,7 +66,7 @@ class LowRankPlusDiagonal:
         d = self._invertible_diag if v.ndim == 1 else self._invertible_diag[:, None]
         scaled = v / d
         right = self.core @ (self.factor.T @ scaled)
-        inner = torch.linalg.lu_solve(*self._capacitance, right if v.ndim == 2 else right[:, None])
+        inner: Tensor = torch.linalg.lu_solve(*self._capacitance, right if v.ndim == 2 else right[:, None])
         return scaled - (self.factor @ (inner if v.ndim == 2 else inner[:, 0])) / d
 
     def logdet(self) -> Tensor:
@@ -124,7 +124,9 @@ class LowRankPlusDiagonal:
     def _operand(self, v: Tensor) -> Tensor:
         n = self.factor.shape[0]
         if v.ndim not in (1, 2) or v.shape[0] != n:
-            raise BadInput(f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b).")
+            raise BadInput(
+                f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b)."
+            )
         return v.to(self.factor)
 
     @cached_property

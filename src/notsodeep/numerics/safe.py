@@ -43,10 +43,10 @@ def _as_tensor(x: Any, name: str) -> Tensor:
         raise BadInput(f"{name} is a {type(x).__name__}; expected a torch tensor or a numpy array of shape (n, p).")
     if x.is_complex():
         raise BadInput(f"{name} has dtype {x.dtype}; expected real numbers (float32 or float64).")
-    x = x.detach()
-    if x.dtype in (torch.float32, torch.float64):
-        return x
-    return x.to(torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else torch.float64)
+    tensor: Tensor = x.detach()
+    if tensor.dtype in (torch.float32, torch.float64):
+        return tensor
+    return tensor.to(torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else torch.float64)
 
 
 def positive(value: Any, name: str, hint: str = "") -> float:

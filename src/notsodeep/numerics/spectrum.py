@@ -49,12 +49,13 @@ def _is_symmetric(matrix: Tensor) -> bool:
 
 def leading_directions(x: Tensor, k: int) -> Tensor:
     """The k leading right singular vectors of x (n, p), as columns (p, k), orthonormal."""
-    n, p = x.shape
+    p = x.shape[1]
     if p <= _LARGEST_DENSE_GRAM or k >= p - 1:
-        return torch.linalg.eigh(x.T @ x).eigenvectors[:, p - k :].flip(1)
+        vectors: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
+        return vectors[:, p - k :].flip(1)
     product = LinearOperator((p, p), matvec=lambda v: _gram_product(x, v), dtype=np.float64)
-    _, vectors = eigsh(product, k=k, which="LA", v0=np.random.default_rng(0).standard_normal(p))
-    return torch.as_tensor(vectors[:, ::-1].copy(), dtype=x.dtype, device=x.device)
+    _, columns = eigsh(product, k=k, which="LA", v0=np.random.default_rng(0).standard_normal(p))
+    return torch.as_tensor(columns[:, ::-1].copy(), dtype=x.dtype, device=x.device)
 
 
 def _gram_product(x: Tensor, v: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ MATCH_RTOL = 1e-8
 CENTRED_ATOL = 1e-9
 """|E φ(τ*ξ)|, relative to its root mean square, up to which an activation counts as centred."""
 
-SEPARABLE_RTOL = 1e-9
+SEPARABLE_RTOL = 1e-7
 """Relative error allowed when a smooth function of two variances is written as a sum of products."""
 
 DENSE_SPECTRUM = 600

@@ -1,0 +1,111 @@
+"""Families of explicit networks that a design may choose from. Ref: THEORY section 5.
+
+A family turns a few numbers into a network. The scale that moves freely between two layers is fixed by τ̃_1 = τ_0,
+and of the sign and mirror images, which have the same kernels, the one with rising slope is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from itertools import product
+
+from notsodeep.activations import Activation, HardTanh, Polynomial, Rectifier
+from notsodeep.architecture import Explicit
+from notsodeep.gaussian.affine import affine_parts
+
+
+class Family(ABC):
+    """Networks of one shape, indexed by a vector of unknowns."""
+
+    depth: int
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """How a person asks for it."""
+
+    @property
+    @abstractmethod
+    def starts(self) -> list[tuple[float, ...]]:
+        """Where a solver begins; together they reach every solution that we know of."""
+
+    @abstractmethod
+    def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
+        """The network, each layer centred, for data of root mean square norm τ0."""
+
+
+@dataclass(frozen=True)
+class HardTanhFamily(Family):
+    """One layer clip(a x, −a c, a c); unknowns log a and log(c/τ0)."""
+
+    label = "hard_tanh"
+    depth = 1
+    starts = [(0.0, 0.0), (-0.5, 1.0), (0.5, -1.0), (-1.0, -2.0)]  # noqa: RUF012
+
+    def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
+        # Clamped where hard tanh is a line or a step to round-off, so that a solver's wild step stays a number.
+        log_a, log_c = (min(max(u, -12.0), 12.0) for u in unknowns)
+        return Explicit([HardTanh(math.exp(log_a), tau0 * math.exp(min(log_c, 3.0)))])
+
+
+@dataclass(frozen=True)
+class LeakyReluFamily(Family):
+    """One or two layers max(a x, b x) − (a − b) τ̃/√(2π).
+
+    One layer: slopes a, b. Two: the angle of (a_1, b_1), whose length τ̃_1 = τ0 fixes, then a_2, b_2. With s = (a+b)/2
+    and r = (a−b)/2 of each layer, γ and α1 leave one free unknown, which only α3 depends on: so a match exists exactly
+    when α2 = (γ²/τ0² − α1)/((2π − 4) τ0²), as it is for every DEQ whose activation is a rectifier.
+    """
+
+    depth: int
+
+    @property
+    def label(self) -> str:
+        return f"leaky_relu (depth {self.depth})"
+
+    @property
+    def starts(self) -> list[tuple[float, ...]]:
+        slopes = [(0.8, 0.1), (0.9, 0.5), (0.5, 0.5)]
+        return list(slopes) if self.depth == 1 else [(t, *s) for t, s in product((0.0, 0.4, 0.7), slopes)]
+
+    def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
+        if self.depth == 1:
+            return Explicit([_rising(*unknowns)]).centred(tau0)
+        angle, a, b = unknowns
+        first = _rising(math.cos(angle), math.sin(angle))
+        gain = tau0 / Explicit([first]).centred(tau0).deviations(tau0)[-1]
+        return Explicit([Rectifier(gain * first.positive, gain * first.negative), _rising(a, b)]).centred(tau0)
+
+
+@dataclass(frozen=True)
+class QuadraticFamily(Family):
+    """Two layers a x² + b x + c, c = −a τ̃²: the angle of the first's (a τ0, b), then a_2 τ0, b_2."""
+
+    label = "quadratic"
+    depth = 2
+    starts = [(t, a, b) for t in (0.1, 0.8) for a, b in ((0.1, 0.5), (0.4, 0.5), (0.05, 0.9))]  # noqa: RUF012
+
+    def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
+        angle, a, b = unknowns
+        first = Polynomial((0.0, abs(math.cos(angle)), abs(math.sin(angle)) / tau0))
+        gain = tau0 / Explicit([first]).centred(tau0).deviations(tau0)[-1]
+        scaled = Polynomial(tuple(gain * c for c in first.coefficients))
+        layers: list[Activation] = [scaled, Polynomial((0.0, abs(b), abs(a) / tau0))]
+        centred = Explicit(layers).centred(tau0)
+        return Explicit([_absorb_offset(layer) for layer in centred.layers])
+
+
+def _rising(a: float, b: float) -> Rectifier:
+    """The representative with a + b ≥ 0 and a ≥ b of the four that have the same kernels."""
+    mean, half = 0.5 * abs(a + b), 0.5 * abs(a - b)
+    return Rectifier(mean + half, mean - half)
+
+
+def _absorb_offset(layer: Activation) -> Activation:
+    """A centred polynomial as the polynomial that it is."""
+    core, factor, offset = affine_parts(layer)
+    assert isinstance(core, Polynomial)
+    constant, *rest = (factor * c for c in core.coefficients)
+    return Polynomial((constant - offset, *rest))
