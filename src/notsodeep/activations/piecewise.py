@@ -61,7 +61,8 @@ class Rectifier(Activation):
                 return "linear"
             case (1.0, slope):
                 return f"leaky_relu(slope={slope:g})"
-        return f"rectifier(positive={self.positive:.6g}, negative={self.negative:.6g})"
+        choice = "max" if self.positive >= self.negative else "min"
+        return f"{choice}({self.positive:.6g}·x, {self.negative:.6g}·x)"
 
 
 def Relu() -> Rectifier:  # noqa: N802 (reads like the classes beside it)

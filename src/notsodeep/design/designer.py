@@ -158,18 +158,21 @@ def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, match:
     """The gap of the exact kernels on (at most 3000, evenly chosen, of) the samples, with the undesigned network's."""
     some = _evenly(data, _MEASURED_SAMPLES)
     kernel = _KERNELS[match]
-    exact = kernel(net, some, tau0=tau0)
+    exact, designed = kernel(net, some, tau0=tau0), kernel(explicit, some)
     plain = Explicit([net.phi] * explicit.depth).centred(tau0)
     undesigned = kernel(plain, some)
     scaled_gap, factor = best_scaled_gap(exact, undesigned)
     return Measured(
         samples=len(some),
         of_samples=len(data),
-        gap=relative_gap(exact, kernel(explicit, some)),
+        gap=relative_gap(exact, designed),
         plain=plain,
         plain_gap=relative_gap(exact, undesigned),
         plain_scaled_gap=scaled_gap,
         plain_factor=factor,
+        kernel=exact,
+        explicit_kernel=designed,
+        plain_kernel=undesigned,
     )
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from notsodeep.architecture import Explicit, Implicit
 from notsodeep.design.matching import Comparison
 from notsodeep.scalars import Scalars
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
     """Relative gaps ‖G* − Σ‖/‖G*‖ of exact kernels on the data, for the design and for the same depth undesigned."""
 
@@ -26,6 +27,10 @@ class Measured:
     plain_gap: float
     plain_scaled_gap: float
     plain_factor: float
+    kernel: Tensor = field(repr=False)
+    """(samples, samples): the DEQ's exact kernel"""
+    explicit_kernel: Tensor = field(repr=False)
+    plain_kernel: Tensor = field(repr=False)
 
 
 @dataclass(frozen=True)

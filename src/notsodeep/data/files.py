@@ -1,0 +1,54 @@
+"""Writing results: whole files or none."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+
+
+def output_folder(path: Path) -> Path:
+    """The folder, made if it is not there; `BadInput` if it cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"Cannot make the folder {str(path)!r}: {error.strerror}.") from error
+    return path
+
+
+def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
+    """Call `write` on a temporary file beside `path` and move it there when it is complete."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise BadInput(f"Cannot write {str(path)!r}: {error.strerror}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_array(path: Path, array: Tensor) -> Path:
+    return write_whole(path, lambda to: np.save(to, array.cpu().numpy()))
+
+
+def write_columns(path: Path, columns: dict[str, Tensor]) -> Path:
+    """A CSV of columns of one length, with their names."""
+    table = np.column_stack([column.cpu().numpy() for column in columns.values()])
+    return write_whole(path, lambda to: np.savetxt(to, table, delimiter=",", header=",".join(columns), comments=""))
+
+
+def write_json(path: Path, record: dict[str, Any]) -> Path:
+    return write_whole(path, lambda to: to.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n"))

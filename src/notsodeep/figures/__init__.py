@@ -1,0 +1,1 @@
+"""Figures: the only place that imports a plotting library."""

@@ -1,0 +1,55 @@
+"""A design as a picture: the spectra of the kernels, and the activations."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from notsodeep.design.result import Design
+from notsodeep.figures.style import DEQ, EXPLICIT, UNDESIGNED, style
+
+_BINS = 60
+
+
+def design_figure(design: Design, spectra: dict[str, torch.Tensor]) -> Figure:
+    """Left, the eigenvalues of the DEQ's kernel, of the designed network's and of the undesigned one's (`spectra`: "deq",
+    "explicit", "undesigned"); right, the DEQ's activation and the designed ones."""
+    with style():
+        figure = Figure(figsize=(11, 4.4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _draw_spectra(left, spectra, design)
+        _draw_activations(right, design)
+        figure.suptitle(f"{design.net.phi} DEQ, σ_a² = {design.net.var_a:g}, σ_b² = {design.net.var_b:g}", fontsize=13)
+    return figure
+
+
+def _draw_spectra(axes: Axes, spectra: dict[str, torch.Tensor], design: Design) -> None:
+    values = {name: spectrum.cpu().numpy() for name, spectrum in spectra.items()}
+    smallest = 1e-12 * max(v.max() for v in values.values())
+    values = {name: np.maximum(v, smallest) for name, v in values.items()}
+    low, high = min(v.min() for v in values.values()), max(v.max() for v in values.values())
+    bins = np.geomspace(low * 0.95, high * 1.05, _BINS).tolist()
+    assert design.measured is not None
+    axes.hist(values["deq"], bins, color=DEQ, label="DEQ")
+    axes.hist(values["explicit"], bins, histtype="step", color=EXPLICIT, linewidth=1.8, label="designed")
+    axes.hist(
+        values["undesigned"], bins, histtype="step", color=UNDESIGNED, linewidth=1.2, linestyle="--", label="undesigned"
+    )
+    axes.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="how many", ylim=(0.7, None))
+    kind = "conjugate kernel" if design.match == "conjugate" else "tangent kernel"
+    axes.set_title(f"{kind}, n = {design.measured.samples}: gap {design.measured.gap:.1e}")
+    axes.legend()
+
+
+def _draw_activations(axes: Axes, design: Design) -> None:
+    reach = 3.0 * design.target.tau
+    x = torch.linspace(-reach, reach, 601, dtype=torch.float64)
+    phi = design.net.centred(design.tau0).phi
+    axes.plot(x, phi(x), color=DEQ, linewidth=5, label="DEQ: φ, centred")
+    for depth, (layer, dash) in enumerate(zip(design.explicit.layers, ("-", "--", ":", "-."), strict=False), start=1):
+        axes.plot(x, layer(x), color=EXPLICIT, linestyle=dash, label=f"designed, layer {depth}")
+    axes.set(xlabel="pre-activation", xlim=(-reach, reach))
+    axes.set_title(f"{design.family}, {design.explicit.depth} hidden layer{'s' * (design.explicit.depth > 1)}")
+    axes.legend()
