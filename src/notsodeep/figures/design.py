@@ -21,7 +21,8 @@ def design_figure(design: Design, spectra: dict[str, torch.Tensor]) -> Figure:
         left, right = figure.subplots(1, 2)
         _draw_spectra(left, spectra, design)
         _draw_activations(right, design)
-        figure.suptitle(f"{design.net.phi} DEQ, σ_a² = {design.net.var_a:g}, σ_b² = {design.net.var_b:g}", fontsize=13)
+        title = rf"{design.net.phi} DEQ, $\sigma_a^2$ = {design.net.var_a:g}, $\sigma_b^2$ = {design.net.var_b:g}"
+        figure.suptitle(title, fontsize=13)
     return figure
 
 
