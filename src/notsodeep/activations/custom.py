@@ -27,12 +27,24 @@ class Custom(Activation):
 
     function: Function
     label: str
-    kinks: tuple[float, ...]
-    jumps: tuple[tuple[float, float], ...]
-    lipschitz: float
+    kinks_found: tuple[float, ...]
+    jumps_found: tuple[tuple[float, float], ...]
+    steepest_slope: float
 
     grading = 2.0**-6
     lipschitz_is_estimate = True
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return self.kinks_found
+
+    @property
+    def jumps(self) -> tuple[tuple[float, float], ...]:
+        return self.jumps_found
+
+    @property
+    def lipschitz(self) -> float:
+        return self.steepest_slope
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.function(x)
@@ -52,10 +64,17 @@ def custom(function: Function, kinks: Iterable[float] | None = None, name: str |
     if not all(math.isfinite(place) for place in places):
         raise BadInput(f"The kinks of {label} must be finite numbers, got {places}.")
     jumps = _find_jumps(function, places)
-    lipschitz = math.inf if jumps else float(_derivative(function, _grid()).abs().max())
-    activation = Custom(function, label, places, jumps, lipschitz)
+    steepest = math.inf if jumps else _steepest_slope(function, places)
+    activation = Custom(function, label, places, jumps, steepest)
     _warn_if_not_resolved(activation)
     return activation
+
+
+def _steepest_slope(function: Function, kinks: tuple[float, ...]) -> float:
+    """max |φ'| on a grid of [−64, 64], finer around 0 and around the kinks: a lower bound of L, close to it."""
+    near = torch.logspace(-9, 0, 200, dtype=torch.float64)
+    around = [centre + sign * near for centre in (0.0, *kinks) for sign in (-1.0, 1.0)]
+    return float(_derivative(function, torch.cat([_grid(), *around])).abs().max())
 
 
 def find_kinks(function: Function) -> tuple[float, ...]:

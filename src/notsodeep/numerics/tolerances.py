@@ -23,8 +23,11 @@ MATCH_RTOL = 1e-8
 CENTRED_ATOL = 1e-9
 """|E φ(τ*ξ)|, relative to its root mean square, up to which an activation counts as centred."""
 
-SEPARABLE_RTOL = 1e-7
-"""Relative error allowed when a smooth function of two variances is written as a sum of products."""
+SEPARABLE_RTOL = 1e-3
+"""Relative size of the terms left out when a smooth function of two variances is written as a sum of products.
+
+Each term costs p columns; what this leaves out is below what the second-order expansion misses (measured: 3.3e-4 instead
+of 2.8e-4 for tanh at n = 1600, no change for ReLU, ELU and digits)."""
 
 DENSE_SPECTRUM = 600
 """Up to this size the norm of a matrix comes from its full spectrum; beyond, from Lanczos."""
