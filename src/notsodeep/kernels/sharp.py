@@ -13,8 +13,8 @@ from notsodeep.architecture import Network
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact import pair_equation
+from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
-from notsodeep.kernels.second_order import SecondOrder, explicit_second_order, implicit_second_order
 from notsodeep.kernels.tiles import fill
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 from notsodeep.numerics.safe import like, refuse_if_too_large, samples
@@ -25,7 +25,7 @@ _DIRECTIONS = 10
 
 
 class _Expansion:
-    """The exact diagonal of a kernel on x, and its second-order form for any rows against any others."""
+    """The exact diagonal of a kernel on x, and its series in S for any rows against any others."""
 
     def __init__(self, net: Network, x: Tensor, kernel: str, tau0: float | None) -> None:
         self.kernel = kernel
@@ -38,12 +38,12 @@ class _Expansion:
         if not bool(torch.isfinite(self.diagonal).all()):
             raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
 
-    def series(self, left: Any, right: Any) -> SecondOrder:
+    def series(self, left: Any, right: Any) -> GramSeries:
         equation = self.equation
         if isinstance(equation, ImplicitPairs):
-            return implicit_second_order(equation.net, equation.moments[left], equation.moments[right], self.kernel)
+            return implicit_series(equation.net, equation.moments[left], equation.moments[right], self.kernel)
         rows, columns = ([m[index] for m in equation.moments] for index in (left, right))
-        return explicit_second_order(rows, columns, self.kernel)
+        return explicit_series(rows, columns, self.kernel)
 
 
 @torch.no_grad()
@@ -56,18 +56,18 @@ def sharp_kernel(
 ) -> LowRankPlusDiagonal:
     """The kernel to second order in S, as low rank + diagonal, in O(n p) memory; its diagonal is exact.
 
-    A, B and C of `second_order` are smooth functions of two deviations, so each is a short sum of products; S is of
-    rank p; and S_ij² = ⟨x_i x_iᵀ, x_j x_jᵀ⟩ is projected on the symmetric matrices spanned by `directions` leading
-    directions of the data and on the identity of their complement.
+    The first three coefficients of `gram_series` are smooth functions of two deviations, so each is a short sum of
+    products; S is of rank p; and S_ij² = ⟨x_i x_iᵀ, x_j x_jᵀ⟩ is projected on the symmetric matrices spanned by
+    `directions` leading directions of the data and on the identity of their complement.
     """
     data = samples(x)
     wide = data.to(torch.float64)
     expansion = _Expansion(net, wide, kernel, tau0)
 
-    def part(name: str) -> tuple[Tensor, Tensor]:
-        return separate(lambda i, j: getattr(expansion.series(i, j), name), expansion.tau)
+    def part(order: int) -> tuple[Tensor, Tensor]:
+        return separate(lambda i, j: expansion.series(i, j).terms[order], expansion.tau)
 
-    (constant, weights0), (linear, weights1), (quadratic, weights2) = map(part, ("constant", "linear", "quadratic"))
+    (constant, weights0), (linear, weights1), (quadratic, weights2) = map(part, range(3))
     squares = quadratic_features(wide, directions)
     factor = torch.cat([constant, _products(linear, wide), _products(quadratic, squares)], dim=1)
     weights = torch.cat(
@@ -79,7 +79,7 @@ def sharp_kernel(
 
 @torch.no_grad()
 def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float | None = None) -> Any:
-    """The same second-order form, entry by entry and without the projection of S²: dense (n, n), some ten times sharper."""
+    """The same to third order, entry by entry and without the projection of S²: dense (n, n), and far sharper."""
     data = samples(x)
     n = len(data)
     refuse_if_too_large(n, n, data.dtype, data.device, "sharp_kernel, which keeps O(n p)")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,18 +48,22 @@ class LowRankPlusDiagonal:
         n, r = self.factor.shape
         return f"LowRankPlusDiagonal(n={n}, rank={r}, {str(self.factor.dtype).removeprefix('torch.')})"
 
-    def matvec(self, v: Tensor) -> Tensor:
+    def matvec(self, v: Any) -> Any:
         """A v for v (n,) or (n, b)."""
+        if isinstance(v, np.ndarray):
+            return self.matvec(torch.from_numpy(v)).cpu().numpy()
         v = self._operand(v)
         diag = self.diag if v.ndim == 1 else self.diag[:, None]
         return self.factor @ (self.core @ (self.factor.T @ v)) + diag * v
 
-    def __matmul__(self, v: Tensor) -> Tensor:
+    def __matmul__(self, v: Any) -> Any:
         return self.matvec(v)
 
-    def solve(self, v: Tensor) -> Tensor:
+    def solve(self, v: Any) -> Any:
         """A⁻¹ v, by the form of Woodbury's identity that needs no inverse of C:
         A⁻¹ = D⁻¹ − D⁻¹U (I + C Uᵀ D⁻¹ U)⁻¹ C Uᵀ D⁻¹, with one step of iterative refinement."""
+        if isinstance(v, np.ndarray):
+            return self.solve(torch.from_numpy(v)).cpu().numpy()
         v = self._operand(v)
         first = self._solve_once(v)
         return first + self._solve_once(v - self.matvec(first))
