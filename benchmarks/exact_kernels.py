@@ -43,9 +43,8 @@ def main():
 
     product = best_of(5, finished(lambda: x @ x.T))
     kernels = best_of(5, finished(lambda: nsd.exact_kernels(net, x)))
-    print(
-        f"{options.activation} DEQ, n = {options.n}, p = {options.p}, float64, {options.device}, {torch.get_num_threads()} threads"
-    )
+    threads = torch.get_num_threads()
+    print(f"{options.activation} DEQ, n = {options.n}, p = {options.p}, float64, {options.device}, {threads} threads")
     print(f"CK and NTK together  {kernels:.3f} s")
     print(f"x @ x.T alone        {product:.3f} s   (ratio {kernels / product:.1f})")
 

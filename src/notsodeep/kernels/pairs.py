@@ -44,6 +44,16 @@ def snap(lam: Tensor, limit: Tensor) -> Tensor:
     return torch.where(collinear, torch.copysign(limit, lam), lam)
 
 
+def _settled(step: Tensor, lam: Tensor, limit: Tensor) -> Tensor:
+    """Whether the error that a Newton step leaves is below round-off.
+
+    That error is the step squared times k''/2, and k'' of a kinked φ grows like (1 − |ρ|)^(−1/2): so a step of PAIR_RTOL
+    is small enough in the middle, but not next to ρ = ±1.
+    """
+    room = torch.maximum(limit - lam.abs(), COLLINEAR * limit)
+    return step.square() <= (PAIR_RTOL**2 * limit).mul(room)
+
+
 class ImplicitPairs:
     """Λ = σ_a² k(τ_i, τ_j, Λ) + σ_b² S for every pair, from the start of THEORY section 4, by Newton.
 
@@ -84,15 +94,15 @@ class ImplicitPairs:
     def _solve(self, row: Rows, column: Rows, drive: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
         a = self.net.var_a
         lam = torch.minimum(torch.maximum(lam, -limit), limit)
-        moved = limit
+        settled = torch.zeros_like(lam, dtype=torch.bool)
         for _ in range(_PLAIN_NEWTON_STEPS):
             value, slope = dual(self.net.phi, row, column, lam)
             step = (lam - drive).sub_(value, alpha=a).div_(slope.mul(-a).add_(1.0))
             lam = torch.minimum(torch.maximum(lam - step, -limit), limit)
-            moved = step.abs_()
-            if bool((moved <= PAIR_RTOL * limit).all()):
+            settled = _settled(step, lam, limit)
+            if bool(settled.all()):
                 return lam
-        stuck = ~(moved <= PAIR_RTOL * limit)
+        stuck = ~settled
         left, right = (side.expand_as(lam.shape)[stuck] for side in (row, column))
         bound, force = limit[stuck], drive[stuck]
 

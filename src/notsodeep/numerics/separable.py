@@ -34,8 +34,10 @@ def _chebyshev_subset(places: Tensor) -> Tensor:
     angles = torch.linspace(0.0, torch.pi, _PIVOTS, dtype=places.dtype, device=places.device)
     wanted = 0.5 * (low + high) - 0.5 * (high - low) * torch.cos(angles)
     order = places.argsort()
-    nearest = torch.searchsorted(places[order], wanted).clamp(max=len(places) - 1)
-    chosen = order[nearest]
+    ordered = places[order]
+    above = torch.searchsorted(ordered, wanted).clamp(max=len(places) - 1)
+    below = (above - 1).clamp(min=0)
+    chosen = order[torch.where(wanted - ordered[below] < ordered[above] - wanted, below, above)]
     # One index a value: equal places would make the sampled matrix singular for nothing.
     distinct = torch.unique_consecutive(places[chosen], return_inverse=True)[1]
     first = torch.ones_like(distinct, dtype=torch.bool)
