@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --constraint constraints.txt
 DATA ?= $(if $(wildcard ../shared/data),../shared/data)
 export NOTSODEEP_DATA ?= $(DATA)
 
-.PHONY: demo test test-slow lint layers types pytest bench clean
+.PHONY: demo test test-slow lint layers types pytest clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/notsodeep design --activation tanh --var-a 0.2 --data digits --out demo/tanh

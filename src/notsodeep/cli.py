@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -107,17 +108,17 @@ def design_command(
 ) -> None:
     """Design the explicit network that is equivalent to a DEQ on the data, and measure how close they are."""
     net = Implicit(activation, var_a, var_b)
-    folder = None if out is None else output_folder(out)
     with _working("reading the data") as say:
         dataset = load(data, standardise)
         say("designing, and measuring exact kernels")
         found = design(net, dataset.x, tau0=tau0, family=family, match=match.value)
+        record = {"data": dataset.description, **found.to_dict()}
+        # Only now: a design that fails leaves nothing behind, not even a folder.
+        folder = None if out is None else output_folder(out)
         if folder is not None:
             say("computing spectra and writing files")
             _write_design(found, folder)
-    record = {"data": dataset.description, **found.to_dict()}
-    if folder is not None:
-        write_json(folder / "design.json", record)
+            write_json(folder / "design.json", record)
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False))
         return
@@ -160,7 +161,6 @@ def kernel_command(
     out: OutOption = None,
 ) -> None:
     """Compute a kernel of a DEQ or of an explicit network on the data, and say what it is like."""
-    folder = None if out is None else output_folder(out)
     with _working("reading the data") as say:
         dataset = load(data, standardise)
         net = _network(activation, var_a, var_b, layers, centre, dataset, tau0)
@@ -171,6 +171,7 @@ def kernel_command(
         say("its largest eigenvalues")
         record = {"data": dataset.description, "network": str(net), "kernel": kernel.value, "form": form.value}
         record |= _describe(values) | {"seconds": round(seconds, 3)}
+        folder = None if out is None else output_folder(out)
         if folder is not None:
             say("writing files")
             dense = values.to_dense() if isinstance(values, LowRankPlusDiagonal) else values
@@ -244,6 +245,16 @@ def main() -> None:
         app()
     except NotSoDeepError as error:
         _err.print(f"error: {error}", markup=False)
+        sys.exit(2)
+    except (ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
+        # Numbers that nobody foresaw end in one line too; the traceback is there for who wants to report it.
+        if os.environ.get("NOTSODEEP_TRACEBACK"):
+            raise
+        _err.print(
+            f"error: {type(error).__name__}: {error}. The numbers given are beyond what this computation can hold.",
+            markup=False,
+        )
+        _err.print("(NOTSODEEP_TRACEBACK=1 shows where.)")
         sys.exit(2)
     except KeyboardInterrupt:
         _err.print("stopped")

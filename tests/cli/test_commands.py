@@ -124,7 +124,7 @@ def test_out_that_is_a_file(notsodeep, tmp_path):
     (tmp_path / "taken").write_text("mine")
     ran = notsodeep("design", "--data", GMM, "--out", str(tmp_path / "taken"))
     assert ran.returncode == 2
-    assert "Cannot make the folder" in ran.stderr
+    assert "is a file; name a folder" in ran.stderr
     assert (tmp_path / "taken").read_text() == "mine"
 
 

@@ -97,7 +97,7 @@ def test_unknown_names():
         nsd.design(net, match="neural")
     with pytest.raises(nsd.BadInput, match="not a number of terms"):
         nsd.design(net, family="hermite:many")
-    with pytest.raises(nsd.BadInput, match="at least 2 terms"):
+    with pytest.raises(nsd.BadInput, match="2 to 200 terms"):
         nsd.design(net, family="hermite:1")
     with pytest.raises(nsd.BadInput, match="starts from an Implicit"):
         nsd.design(nsd.Explicit("relu"))

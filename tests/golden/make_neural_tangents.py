@@ -12,7 +12,6 @@ in an environment with neural-tangents 0.6.5, jax 0.4.30, numpy < 2 (and tf2jax 
 import json
 import pathlib
 import platform
-import sys
 
 import jax
 import numpy as np
@@ -57,13 +56,12 @@ NETWORKS = [
 
 
 def inputs() -> np.ndarray:
-    """Seven samples of five features: norms from 0.3 to 3, two nearly parallel (ρ = 0.98), two opposite in part."""
+    """Seven samples of five features, norms from 0.3 to 3, one pair nearly parallel and one nearly opposite."""
     random = np.random.default_rng(20240607)
-    x = random.standard_normal((7, 5)) / np.sqrt(5)
-    x *= np.array([0.3, 0.6, 1.0, 1.0, 1.5, 2.0, 3.0])[:, None] / np.linalg.norm(x, axis=1, keepdims=True)
-    x[3] = 0.98 * x[2] + np.sqrt(1 - 0.98**2) * (x[3] - (x[3] @ x[2]) * x[2])
-    x[5] = -x[5] if x[5] @ x[4] > 0 else x[5]
-    return x
+    x = random.standard_normal((7, 5))
+    x[3] = x[2] / np.linalg.norm(x[2]) + 0.1 * x[3]
+    x[5] = -x[4] / np.linalg.norm(x[4]) + 0.1 * x[5]
+    return x * np.array([0.3, 0.6, 1.0, 1.0, 1.5, 2.0, 3.0])[:, None] / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def kernels(x: np.ndarray, names: list[str]) -> dict:
@@ -97,4 +95,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -43,6 +43,11 @@ class Activation(ABC):
         return 1.0
 
     @property
+    def resolution(self) -> float | None:
+        """The widest panel on which φ can be trusted to be smooth, where nothing is known of its far parts."""
+        return None
+
+    @property
     def degree(self) -> int | None:
         """The degree of a polynomial; None for anything else."""
         return None

@@ -32,6 +32,7 @@ class Custom(Activation):
     steepest_slope: float
 
     grading = 2.0**-6
+    resolution = 4.0
     lipschitz_is_estimate = True
 
     @property
@@ -60,14 +61,22 @@ def custom(function: Function, kinks: Iterable[float] | None = None, name: str |
     """`function` as an activation. Its kinks are found on [−64, 64] unless they are given."""
     label = name or getattr(function, "__name__", None) or type(function).__name__
     _check_elementwise(function, label)
-    places = find_kinks(function) if kinks is None else tuple(sorted(float(k) for k in kinks))
-    if not all(math.isfinite(place) for place in places):
-        raise BadInput(f"The kinks of {label} must be finite numbers, got {places}.")
+    places = find_kinks(function) if kinks is None else _given(kinks, label)
     jumps = _find_jumps(function, places)
     steepest = math.inf if jumps else _steepest_slope(function, places)
     activation = Custom(function, label, places, jumps, steepest)
     _warn_if_not_resolved(activation)
     return activation
+
+
+def _given(kinks: Iterable[float], label: str) -> tuple[float, ...]:
+    try:
+        places = tuple(sorted(float(k) for k in kinks))
+    except (TypeError, ValueError):
+        places = (math.nan,)
+    if not all(math.isfinite(place) for place in places):
+        raise BadInput(f"The kinks of {label} must be finite numbers, got {kinks!r}.")
+    return places
 
 
 def _steepest_slope(function: Function, kinks: tuple[float, ...]) -> float:
@@ -86,8 +95,13 @@ def find_kinks(function: Function) -> tuple[float, ...]:
     found: list[float] = []
     for order in range(3):
         edges = _grid()
-        change = _order(function, edges, order).diff().abs()
-        scale = float(_order(function, edges, order).abs().max()) + 1e-300
+        try:
+            values = _order(function, edges, order)
+        except (
+            RuntimeError
+        ):  # torch knows no second derivative of some of its functions; they are searched to the first
+            break
+        change, scale = values.diff().abs(), float(values.abs().max()) + 1e-300
         around = torch.maximum(change.roll(2), change.roll(-2))
         stands_out = torch.nonzero((change > 3.0 * around) & (change > 1e-7 * scale)).flatten()
         lower, upper, first = edges[stands_out], edges[stands_out + 1], change[stands_out]
@@ -100,10 +114,16 @@ def find_kinks(function: Function) -> tuple[float, ...]:
         last = (_order(function, upper + 1e-9, order) - _order(function, lower - 1e-9, order)).abs()
         found += (0.5 * (lower + upper))[last > 0.3 * first].tolist()
     merged: list[float] = []
-    for place in sorted(round(place, 9) if abs(place - round(place, 9)) < 1e-9 else place for place in found):
+    for place in sorted(_rounded(place) for place in found):
         if not merged or place - merged[-1] > 1e-6:
             merged.append(place + 0.0)
     return tuple(merged)
+
+
+def _rounded(place: float) -> float:
+    """A place that was found within a rounding error of a short number is that number."""
+    short = round(place, 6)
+    return short if abs(place - short) < 1e-12 else place
 
 
 def _grid() -> Tensor:
@@ -132,11 +152,13 @@ def _derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
 def _find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
     jumps = []
     for place in places:
-        sides = torch.tensor([place - 1e-9, place + 1e-9], dtype=torch.float64)
+        # Extrapolated to the place from a little way off on each side.
+        near = place + torch.tensor([-2e-6, -1e-6, 1e-6, 2e-6], dtype=torch.float64)
         with torch.no_grad():
-            below, above = function(sides).tolist()
-        if abs(above - below) > 1e-6 * max(1.0, abs(above), abs(below)):
-            jumps.append((place, above - below))
+            below2, below, above, above2 = function(near).tolist()
+        jump = (2.0 * above - above2) - (2.0 * below - below2)
+        if abs(jump) > 1e-8 * max(1.0, abs(above), abs(below)):
+            jumps.append((place, jump))
     return tuple(jumps)
 
 
@@ -144,36 +166,70 @@ def _check_elementwise(function: Function, label: str) -> None:
     probe = torch.linspace(-3.0, 3.0, 12, dtype=torch.float64).reshape(3, 4)
     try:
         with torch.no_grad():
-            value = function(probe)
+            given = probe.clone()
+            value = function(given)
     except Exception as error:
         raise BadInput(f"The activation {label} fails on a (3, 4) float64 tensor: {error}") from error
     if not isinstance(value, Tensor) or value.shape != probe.shape:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise BadInput(f"The activation {label} maps shape (3, 4) to {got}; it must act element by element.")
+    if not torch.equal(given, probe):
+        raise BadInput(f"The activation {label} changes its argument in place; it must leave it as it is.")
     if value.dtype != probe.dtype:
         raise BadInput(f"The activation {label} turns float64 into {value.dtype}; it must keep the dtype.")
+    places = torch.cat([_grid(), torch.zeros(1, dtype=torch.float64)])
     with torch.no_grad():
         single = torch.stack([function(v.reshape(1))[0] for v in probe.flatten()]).reshape(3, 4)
-        wide = function(_grid())
+        wide = function(places)
     if not torch.equal(value.isnan(), single.isnan()) or not torch.allclose(
         value, single, rtol=1e-9, atol=1e-12, equal_nan=True
     ):
         raise BadInput(f"The activation {label} mixes entries: its value at one entry depends on the others.")
     if not bool(torch.isfinite(wide).all()):
-        bad = float(_grid()[~torch.isfinite(wide)][0])
+        bad = float(places[~torch.isfinite(wide)][0])
         raise BadInput(f"The activation {label} is NaN or infinite at {bad:.4g}; it must be finite on [−64, 64].")
+    _check_derivative(function, label, places[:-1:97])
+
+
+def _check_derivative(function: Function, label: str, places: Tensor) -> None:
+    """Automatic differentiation must see what finite differences see, but for a kink or two."""
+    h = 1e-5
+    try:
+        slope = _derivative(function, places)
+    except RuntimeError as error:
+        raise BadInput(f"The activation {label} cannot be differentiated by torch: {error}") from error
+    with torch.no_grad():
+        expected = (function(places + h) - function(places - h)) / (2.0 * h)
+    scale = expected.abs().max().clamp(min=1e-300)
+    wrong = ((slope - expected).abs() > 1e-3 * torch.maximum(expected.abs(), 1e-3 * scale)).double().mean()
+    if float(wrong) > 0.25:
+        raise BadInput(
+            f"The derivative of the activation {label} by torch is not its slope (at {100 * float(wrong):.0f} % of the "
+            "places tried): does it detach its argument, or leave torch?"
+        )
 
 
 def _warn_if_not_resolved(activation: Custom) -> None:
-    """Compare E[φ²(ξ)] on the package's panels and on much narrower panels."""
-    one = torch.ones((), dtype=torch.float64)
-    marks = activation.marks(one.device)
-    coarse, fine = (normal_rule(one, marks, spacing=s) for s in (3.0, 0.25))
-    first, second = (float(rule.mean_of(activation(rule.u).square())) for rule in (coarse, fine))
-    if abs(first - second) > _RESOLVED_RTOL * max(abs(second), 1e-300):
-        warnings.warn(
-            f"E[φ²] of {activation.label} is known to {abs(first / second - 1):.0e} only: it varies faster than the "
-            "quadrature can follow, or has kinks that were not found. Pass its kinks: nsd.custom(f, kinks=[…]).",
-            NumericsWarning,
-            stacklevel=3,
-        )
+    """Compare E[φ²] and E[φ'²] on the package's panels and on much narrower ones, at two deviations."""
+    for tau in (1.0, 30.0):
+        std = torch.tensor(tau, dtype=torch.float64)
+        spacings = (min(3.0, activation.resolution / tau), 0.002)
+        coarse, fine = (normal_rule(std, activation.marks(std.device), spacing=s) for s in spacings)
+        for what in (
+            lambda u: activation(u).square(),
+            activation.derivative,
+            lambda u: activation.derivative(u).square(),
+        ):
+            first, second = (float(rule.mean_of(what(rule.u))) for rule in (coarse, fine))
+            scale = max(
+                abs(second), 1e-3 * activation.lipschitz if math.isfinite(activation.lipschitz) else 0.0, 1e-300
+            )
+            if abs(first - second) > _RESOLVED_RTOL * scale:
+                warnings.warn(
+                    f"The moments of {activation.label} are known to {abs(first - second) / scale:.0e} only (at τ = {tau:g}): it "
+                    "varies faster than the quadrature can follow, or has kinks that were not found. Pass its kinks: "
+                    "nsd.custom(f, kinks=[…]).",
+                    NumericsWarning,
+                    stacklevel=3,
+                )
+                return

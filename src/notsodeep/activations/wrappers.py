@@ -29,6 +29,10 @@ class Wrapper(Activation):
         return self.inner.grading
 
     @property
+    def resolution(self) -> float | None:
+        return self.inner.resolution
+
+    @property
     def degree(self) -> int | None:
         return self.inner.degree
 

@@ -17,6 +17,8 @@ from notsodeep.errors import BadInput
 
 def output_folder(path: Path) -> Path:
     """The folder, made if it is not there; `BadInput` if it cannot be."""
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{str(path)!r} is a file; name a folder.")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -26,17 +28,19 @@ def output_folder(path: Path) -> Path:
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
     """Call `write` on a temporary file beside `path` and move it there when it is complete."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-    os.close(handle)
-    temporary = Path(name)
+    temporary: Path | None = None
     try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+        os.close(handle)
+        temporary = Path(name)
         write(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
     except OSError as error:
         raise BadInput(f"Cannot write {str(path)!r}: {error.strerror}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
     return path
 
 

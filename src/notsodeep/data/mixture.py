@@ -28,6 +28,8 @@ class GaussianMixture:
                 f"means {tuple(means.shape)} and covariances {tuple(covariances.shape)} do not fit; expected (K, p) and "
                 "(K,) for isotropic, (K, p) for diagonal or (K, p, p) for full covariances."
             )
+        if not bool(torch.isfinite(means).all() and torch.isfinite(covariances).all()):
+            raise BadInput("The means and covariances of a mixture must be finite.")
         if covariances.ndim < 3 and bool((covariances < 0).any()):
             raise BadInput("A variance of the mixture is negative.")
 
@@ -59,8 +61,8 @@ class GaussianMixture:
         elif self.covariances.ndim == 2:
             noise *= self.covariances.sqrt()[y]
         else:
-            for a, factor in enumerate(torch.linalg.cholesky(self.covariances)):
-                noise[y == a] = noise[y == a] @ factor.T
+            for a, covariance in enumerate(self.covariances):
+                noise[y == a] = noise[y == a] @ _root(covariance)
         return (self.means[y] + noise) / math.sqrt(self.p), y
 
     def traces(self) -> Tensor:
@@ -77,3 +79,14 @@ class GaussianMixture:
             return self.p * torch.outer(self.covariances, self.covariances)
         flat = self.covariances.flatten(1)
         return flat @ flat.T
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """The symmetric square root: unlike Cholesky's factor, it exists for a singular covariance too."""
+    values, vectors = torch.linalg.eigh(covariance)
+    if float(values[0]) < -1e-10 * float(values[-1].abs()) or not torch.allclose(covariance, covariance.T):
+        raise BadInput(
+            f"A covariance of the mixture is not positive semidefinite: its smallest eigenvalue is {float(values[0]):.2e}."
+        )
+    root: Tensor = vectors @ torch.diag(values.clamp(min=0).sqrt()) @ vectors.T
+    return root

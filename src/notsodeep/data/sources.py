@@ -14,7 +14,7 @@ from torch import Tensor
 
 from notsodeep.data.mixture import GaussianMixture
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.safe import refuse_if_too_large, samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def _shape(x: Tensor) -> str:
 
 def _mixture(arguments: str) -> Dataset:
     """gmm:n=800,p=640,seed=0,separation=8,spread=8: the two-class mixture of [ling2024]."""
-    settings: dict[str, float] = {"n": 800, "p": 640, "seed": 0, "separation": 8.0, "spread": 8.0}
+    settings: dict[str, float] = {"n": 800.0, "p": 640.0, "seed": 0.0, "separation": 8.0, "spread": 8.0}
     for item in filter(None, arguments.split(",")):
         key, _, value = item.partition("=")
         if key.strip() not in settings:
@@ -67,7 +67,11 @@ def _mixture(arguments: str) -> Dataset:
             settings[key.strip()] = float(value)
         except ValueError:
             raise BadInput(f"{item!r} is not a setting of gmm; write for example gmm:n=800,p=640.") from None
+    for key in ("n", "p", "seed"):
+        if not settings[key].is_integer() or not 0 <= settings[key] < 2**53:
+            raise BadInput(f"gmm's {key} = {settings[key]:g} must be a whole number, not negative.")
     n, p, seed = (int(settings[key]) for key in ("n", "p", "seed"))
+    refuse_if_too_large(2 * n, p, torch.float64, torch.device("cpu"), "fewer samples or features")
     mixture = GaussianMixture.two_classes(p, settings["separation"], settings["spread"])
     x, y = mixture.sample(n, torch.Generator().manual_seed(seed))
     return Dataset(x, y, f"two-class Gaussian mixture (seed {seed})")
@@ -77,6 +81,8 @@ def _file(path: Path) -> Dataset:
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise BadInput(f"{str(path)!r} is no data that we know: use gmm:…, digits, or a {', '.join(_READERS)} file.")
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
     if not path.is_file():
         raise BadInput(f"There is no file {str(path)!r}.")
     try:
@@ -107,15 +113,19 @@ def _npz(path: Path) -> np.ndarray[Any, Any]:
 
 
 def _csv(path: Path) -> np.ndarray[Any, Any]:
-    """Comma-separated numbers, with or without one line of column names."""
-    with path.open() as lines:
-        first = lines.readline()
+    """Comma-separated numbers, with or without one line of column names (a first line without a single number)."""
+    with path.open(encoding="utf-8-sig") as lines:
+        header = 0 if any(map(_is_number, lines.readline().split(","))) else 1
+        lines.seek(0)
+        return np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2)
+
+
+def _is_number(cell: str) -> bool:
     try:
-        [float(cell) for cell in first.split(",")]
-        header = 0
+        float(cell)
     except ValueError:
-        header = 1
-    return np.loadtxt(path, delimiter=",", skiprows=header, ndmin=2)
+        return False
+    return True
 
 
 def _parquet(path: Path) -> np.ndarray[Any, Any]:

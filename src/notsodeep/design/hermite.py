@@ -15,13 +15,14 @@ from notsodeep.errors import BadInput
 from notsodeep.gaussian import hermite_coefficients
 
 Series = np.ndarray
+MOST_TERMS = 200
 
 
 def hermite_network(net: Implicit, tau0: float, terms: int, match: str) -> Explicit:
     """σ(x) = Σ_{k<terms} s_k √b_k h_k(x/τ0), with the signs s_k of the activation's own coefficients, so that σ is close
     to φ where the two can be. For the tangent kernel Σ θ_k s^k of f = aᵀz, b_k = θ_k/(1 + k)."""
-    if terms < 2:
-        raise BadInput(f"A Hermite design needs at least 2 terms, got {terms}.")
+    if not 2 <= terms <= MOST_TERMS:
+        raise BadInput(f"A Hermite design needs 2 to {MOST_TERMS} terms, got {terms}.")
     own, series = sphere_series(net, tau0, terms, match)
     if match == "tangent":
         series = series / (1.0 + np.arange(terms))

@@ -17,19 +17,21 @@ Dual = tuple[Tensor, Tensor]
 
 
 def _rectifier(phi: Rectifier, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
-    """φ = αx + β|x|: α²λ + β²·(2/π)(√(τ_i²τ_j² − λ²) + λ arcsin ρ); the arc-cosine kernel for ReLU."""
+    """φ = αx + β|x|: α²λ + β²·(2/π)(√(τ_i²τ_j² − λ²) + λ arcsin ρ); the arc-cosine kernel for ReLU.
+
+    The angle is taken from the same root, so that near |ρ| = 1 the error of the root cancels between the two terms.
+    """
     product = tau_i * tau_j
     weight = 2.0 / math.pi * phi.beta**2
-    angle = torch.asin(lam / product)
-    slope = angle.mul_(weight).add_(phi.alpha**2)
     root = (product - lam).mul_(product + lam).sqrt_()
+    slope = torch.atan2(lam, root).mul_(weight).add_(phi.alpha**2)
     return torch.addcmul(root.mul_(weight), lam, slope), slope
 
 
 def _sign(phi: Sign, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     product = tau_i * tau_j
     root = ((product - lam) * (product + lam)).sqrt()
-    return 2.0 / math.pi * torch.asin(lam / product), 2.0 / math.pi / root
+    return 2.0 / math.pi * torch.atan2(lam, root), 2.0 / math.pi / root
 
 
 def _erf(phi: Erf, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:

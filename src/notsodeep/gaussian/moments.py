@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Activation, Cos, Rectifier, Sin
+from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.numerics.quadrature import NormalRule, gauss_hermite_rule, normal_rule
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
+_FINEST_SPACING = 0.04  # beyond τ = 100 an unknown function is followed no further
 _SMALLEST_TAU = 1e-100  # stands for τ = 0, where u is 0 and every moment is its limit
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Each field has the shape of τ."""
+    """Each field has the shape of τ. Second moments are kept about the mean: E[φ²] of a centred activation at a small τ
+    would otherwise be the difference of two nearly equal numbers."""
 
     mean: Tensor
     """E[φ]"""
@@ -34,12 +36,22 @@ class Moments:
     """E[φ'']"""
     e3: Tensor
     """E[φ''']"""
-    gamma2: Tensor
-    """E[φ²]"""
-    s2: Tensor
-    """E[(φ²)'']"""
+    variance: Tensor
+    """E[φ²] − E[φ]²"""
+    v2: Tensor
+    """E[((φ − E[φ])²)''], twice the slope of the variance in τ²"""
     q: Tensor
     """E[φ'²]; infinite where φ jumps"""
+
+    @property
+    def gamma2(self) -> Tensor:
+        """E[φ²]"""
+        return self.variance + self.mean.square()
+
+    @property
+    def s2(self) -> Tensor:
+        """E[(φ²)'']"""
+        return self.v2 + 2.0 * self.mean * self.e2
 
     def __getitem__(self, index: Any) -> Moments:
         return Moments(*(getattr(self, field.name)[index] for field in fields(self)))
@@ -55,8 +67,8 @@ def moments(phi: Activation, tau: Tensor) -> Moments:
         e1=factor * m.e1,
         e2=factor * m.e2,
         e3=factor * m.e3,
-        gamma2=factor**2 * m.gamma2 - 2.0 * factor * offset * m.mean + offset**2,
-        s2=factor**2 * m.s2 - 2.0 * factor * offset * m.e2,
+        variance=factor**2 * m.variance,
+        v2=factor**2 * m.v2,
         q=factor**2 * m.q,
     )
 
@@ -70,6 +82,8 @@ def expectation_rule(phi: Activation, tau: Tensor, extra_degree: int = 4, spacin
     """A rule for E[g(τξ)], g made of φ², φ'² and a polynomial in ξ of at most `extra_degree`."""
     if phi.degree is not None:
         return gauss_hermite_rule(tau, phi.degree + extra_degree // 2 + 1)
+    if phi.resolution is not None and tau.numel():
+        spacing = min(spacing, max(phi.resolution / float(tau.max()), _FINEST_SPACING))
     return normal_rule(tau, phi.marks(tau.device), spacing=spacing)
 
 
@@ -81,46 +95,109 @@ def _by_quadrature(phi: Activation, tau: Tensor) -> Moments:
 
 
 def _quadrature_chunk(phi: Activation, tau: Tensor) -> Moments:
-    """e2 = E[ξφ']/τ, e3 = E[(ξ²−1)φ']/τ² and s2 = 2 E[ξφφ']/τ: one derivative of φ rather than Stein's none, because
-    dividing the round-off of φ by τ² would cost six digits at τ = 1e-3. A jump of φ is a point mass of φ'."""
+    """e2 = E[ξφ']/τ, e3 = E[(ξ²−1)φ']/τ² and v2 = 2 E[ξ(φ−E[φ])φ']/τ: one derivative of φ rather than Stein's none,
+    because dividing the round-off of φ by τ² would cost six digits at τ = 1e-3. A jump of φ is a point mass of φ'."""
     rule = expectation_rule(phi, tau)
     value, slope = phi(rule.u), phi.derivative(rule.u)
+    mean = rule.mean_of(value)
+    central = value - mean[..., None]
+    xi = rule.u / tau[..., None]
     e1 = rule.mean_of(slope)
-    e2 = rule.mean_of(rule.u * slope) / tau.square()
-    e3 = rule.mean_of((rule.u.square() / tau.square()[..., None] - 1.0) * slope) / tau.square()
-    s2 = 2.0 * rule.mean_of(rule.u * value * slope) / tau.square()
+    e2 = rule.mean_of(xi * slope) / tau
+    e3 = rule.mean_of((xi.square() - 1.0) * slope) / tau.square()
+    variance = rule.mean_of(central.square())
+    v2 = 2.0 * rule.mean_of(xi * central * slope) / tau
     q = rule.mean_of(slope.square())
     for place, size in phi.jumps:
-        density = torch.exp(-0.5 * (place / tau).square()) / (math.sqrt(2.0 * math.pi) * tau)
-        sides = phi(torch.tensor([place - 1e-9, place + 1e-9], dtype=tau.dtype, device=tau.device))
+        at = place / tau
+        density = torch.exp(-0.5 * at.square()) / (math.sqrt(2.0 * math.pi) * tau)
         e1 = e1 + size * density
-        e2 = e2 + size * density * place / tau.square()
-        e3 = e3 + size * density * ((place / tau).square() - 1.0) / tau.square()
-        s2 = s2 + size * sides.sum() * density * place / tau.square()
+        e2 = e2 + size * density * at / tau
+        e3 = e3 + size * density * (at.square() - 1.0) / tau.square()
+        v2 = v2 + size * (sum(_sides(phi, place)) - 2.0 * mean) * density * at / tau
         q = torch.full_like(q, math.inf)
-    return Moments(rule.mean_of(value), e1, e2, e3, rule.mean_of(value.square()), s2, q)
+    return _at_rest(phi, tau, Moments(mean, e1, e2, e3, variance, v2, q))
+
+
+def _sides(phi: Activation, place: float) -> tuple[float, float]:
+    """φ just below and just above a jump, extrapolated from a little way off: the place itself is known to round-off."""
+    h = 1e-6
+    below2, below, above, above2 = phi(torch.tensor([-2 * h, -h, h, 2 * h], dtype=torch.float64) + place).tolist()
+    return 2.0 * below - below2, 2.0 * above - above2
+
+
+def _at_rest(phi: Activation, tau: Tensor, m: Moments) -> Moments:
+    """At τ = 0 the curvatures are derivatives at 0, where quadrature has only round-off to divide by τ; they are left at
+    0 where φ has a kink there."""
+    resting = tau <= _SMALLEST_TAU
+    if not bool(resting.any()):
+        return m
+    second, third = (0.0, 0.0) if 0.0 in phi.kinks else _curvatures_at_zero(phi)
+    return replace(
+        m,
+        e2=torch.where(resting, second, m.e2),
+        e3=torch.where(resting, third, m.e3),
+        v2=torch.where(resting, 2.0 * m.e1.square(), m.v2),
+    )
+
+
+def _curvatures_at_zero(phi: Activation) -> tuple[float, float]:
+    """φ''(0) and φ'''(0), by automatic differentiation."""
+    with torch.enable_grad():
+        x = torch.zeros((), dtype=torch.float64, requires_grad=True)
+        value, found = phi(x), [0.0, 0.0, 0.0]
+        for order in range(3):
+            if not value.requires_grad:  # a constant: its derivatives are zero
+                break
+            (value,) = torch.autograd.grad(value, x, create_graph=True)
+            found[order] = float(value)
+    return found[1], found[2]
 
 
 def _rectifier(phi: Rectifier, tau: Tensor) -> Moments:
     """φ = αx + β|x|, so φ² = (α² + β²)x² + 2αβ x|x|."""
     power = phi.alpha**2 + phi.beta**2
     root = phi.beta * math.sqrt(2.0 / math.pi)
+    share = power - root**2
     one, zero = torch.ones_like(tau), torch.zeros_like(tau)
-    return Moments(root * tau, phi.alpha * one, root / tau, zero, power * tau.square(), 2.0 * power * one, power * one)
+    return Moments(root * tau, phi.alpha * one, root / tau, zero, share * tau.square(), 2.0 * share * one, power * one)
 
 
 def _sin(phi: Sin, tau: Tensor) -> Moments:
-    variance = tau.square()
-    zero, decay = torch.zeros_like(tau), torch.exp(-0.5 * variance)
-    fast = torch.exp(-2.0 * variance)
-    return Moments(zero, decay, zero, -decay, -0.5 * torch.expm1(-2.0 * variance), 2.0 * fast, 0.5 * (1.0 + fast))
+    v = tau.square()
+    zero, decay, fast = torch.zeros_like(tau), torch.exp(-0.5 * v), torch.exp(-2.0 * v)
+    return Moments(zero, decay, zero, -decay, -0.5 * torch.expm1(-2.0 * v), 2.0 * fast, 0.5 * (1.0 + fast))
 
 
 def _cos(phi: Cos, tau: Tensor) -> Moments:
-    variance = tau.square()
-    zero, decay = torch.zeros_like(tau), torch.exp(-0.5 * variance)
-    fast = torch.exp(-2.0 * variance)
-    return Moments(decay, zero, -decay, zero, 0.5 * (1.0 + fast), -2.0 * fast, -0.5 * torch.expm1(-2.0 * variance))
+    v = tau.square()
+    zero, decay, gone = torch.zeros_like(tau), torch.exp(-0.5 * v), -torch.expm1(-v)
+    return Moments(
+        decay, zero, -decay, zero, 0.5 * gone.square(), 2.0 * torch.exp(-v) * gone, -0.5 * torch.expm1(-2.0 * v)
+    )
 
 
-_CLOSED: dict[type[Activation], Callable[..., Moments]] = {Rectifier: _rectifier, Sin: _sin, Cos: _cos}
+def _gaussian(phi: Gaussian, tau: Tensor) -> Moments:
+    """With v = τ², a = 1 + v and b = 1 + 2v: E[φ] = a^(−1/2), E[φ²] = b^(−1/2), E[(φ²)''] = −2b^(−3/2); differences of roots
+    are rationalised, so that nothing cancels at a small τ."""
+    v = tau.square()
+    a, b, zero = 1.0 + v, 1.0 + 2.0 * v, torch.zeros_like(tau)
+    root_b = b.sqrt()
+    numerator = v * (2.0 + v * (6.0 + v * (4.0 - v)))  # b³ − a⁴
+    return Moments(
+        mean=a.rsqrt(),
+        e1=zero,
+        e2=-a.rsqrt() / a,
+        e3=zero,
+        variance=v.square() / (a * root_b * (a + root_b)),
+        v2=2.0 * numerator / (a.square() * b * root_b * (b * root_b + a.square())),
+        q=v / (b * root_b),
+    )
+
+
+_CLOSED: dict[type[Activation], Callable[..., Moments]] = {
+    Rectifier: _rectifier,
+    Sin: _sin,
+    Cos: _cos,
+    Gaussian: _gaussian,
+}

@@ -23,7 +23,7 @@ def equilibrium_deviation(phi: Activation, var_a: float, drive: Tensor, centred:
 
     Where the equation has several roots the smallest is returned: the one that the network's own iteration reaches.
     """
-    drive = drive.to(torch.float64)
+    shape, drive = drive.shape, drive.to(torch.float64).reshape(-1)
 
     def excess(v: Tensor) -> tuple[Tensor, Tensor]:
         """v − σ_a² E[φ²(√v ξ)] − drive and its slope; d/dv E[φ²] = E[(φ²)'']/2, d/dv E[φ] = E[φ'']/2."""
@@ -33,26 +33,25 @@ def equilibrium_deviation(phi: Activation, var_a: float, drive: Tensor, centred:
     at_zero = drive + var_a * _power_and_slope(phi, drive, centred)[0]
     upper = 2.0 * at_zero
     for _ in range(_DOUBLINGS):
-        short = excess(upper)[0] < 0
+        short = ~(excess(upper)[0] >= 0)  # so that an overflow counts as short
         if not bool(short.any()):
             break
         upper = torch.where(short, 2.0 * upper, upper)
     else:
         upper = torch.where(short, _first_crossing(phi, var_a, drive, short, centred), upper)
-    return bracketed_newton(excess, drive, upper, at_zero, VARIANCE_RTOL).sqrt()
+    return bracketed_newton(excess, drive, upper, at_zero, VARIANCE_RTOL).sqrt().reshape(shape)
 
 
 def _power_and_slope(phi: Activation, v: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
     m = moments(phi, v.sqrt())
-    if centred:
-        return m.gamma2 - m.mean.square(), 0.5 * m.s2 - m.mean * m.e2
-    return m.gamma2, 0.5 * m.s2
+    return (m.variance, 0.5 * m.v2) if centred else (m.gamma2, 0.5 * m.s2)
 
 
 def _first_crossing(phi: Activation, var_a: float, drive: Tensor, short: Tensor, centred: bool) -> Tensor:
     """A v just past the smallest root for each `short` drive, by a fine scan; `NotContractive` if there is none."""
     crossing = drive.clone()
-    for index in torch.nonzero(short).flatten().tolist():
+    # The largest drive first: it is the one that has no root, if any.
+    for index in sorted(torch.nonzero(short).flatten().tolist(), key=lambda i: -float(drive[i])):
         level = drive[index]
         ratio, v = _admissible(phi, level, centred)
         enough = torch.nonzero(ratio >= var_a).flatten()
@@ -75,4 +74,4 @@ def _admissible(phi: Activation, drive: Tensor, centred: bool) -> tuple[Tensor, 
     scale = torch.where(drive > 0, drive, torch.ones_like(drive))
     v = drive + scale * torch.logspace(-8, 12, _SCAN, dtype=drive.dtype, device=drive.device)
     power, _ = _power_and_slope(phi, v, centred)
-    return (v - drive) / power, v
+    return ((v - drive) / power).nan_to_num(0.0), v

@@ -18,7 +18,10 @@ Kernel = Array | LowRankPlusDiagonal
 def relative_gap(reference: Kernel, other: Kernel) -> float:
     """‖A − B‖/‖A‖ in operator norm."""
     a, b = _dense_pair(reference, other)
-    return spectral_norm(a - b) / spectral_norm(a)
+    norm = spectral_norm(a)
+    if norm == 0.0:
+        raise BadInput("The reference kernel is zero, so no gap is relative to it.")
+    return spectral_norm(a - b) / norm
 
 
 def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:

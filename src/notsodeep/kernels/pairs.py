@@ -66,6 +66,14 @@ class ImplicitPairs:
         tau = equilibrium_deviation(net.phi, net.var_a, net.var_b * norms2)
         self.rows: Rows = rows(net.phi, tau)
         self.moments: Moments = moments(net.phi, self.rows.tau)
+        self.norms = norms2.sqrt()
+        # Where σ_a² Q reaches 1 at ρ = 1, the equation of two equal samples has a second root below τ².
+        self.several_roots = bool((net.var_a * self.moments.q >= 1.0).any())
+
+    def _same_sample(self, left: slice, right: slice, gram: Tensor) -> Tensor:
+        """Equal samples have equal features, whatever other root their equation has."""
+        largest = torch.maximum(self.norms[left][:, None], self.norms[right][None, :]).square()
+        return (gram - largest).abs() <= COLLINEAR * largest
 
     def start(self, left: slice, right: slice, gram: Tensor) -> Tensor:
         """Λ to second order in the correlation: λ0 + ½σ_a² e_i e_j λ0²/(1 − g), λ0 = (σ_a² m_i m_j + σ_b² S)/(1 − g)."""
@@ -80,6 +88,8 @@ class ImplicitPairs:
         limit = row.tau * column.tau
         drive = self.net.var_b * gram
         lam = snap(self._solve(row, column, drive, limit, self.start(left, right, gram)), limit)
+        if self.several_roots:
+            lam = torch.where(self._same_sample(left, right, gram), limit, lam)
         value, slope = dual(self.net.phi, row, column, lam)
         return self._kernels(lam, value, slope)
 
@@ -110,7 +120,7 @@ class ImplicitPairs:
             value, slope = dual(self.net.phi, left, right, x)
             return x - a * value - force, 1.0 - a * slope
 
-        lam[stuck] = bracketed_newton(equation, -bound, bound, lam[stuck], PAIR_RTOL)
+        lam[stuck] = bracketed_newton(equation, -bound, bound, lam[stuck], PAIR_RTOL, scale=bound)
         return lam
 
 

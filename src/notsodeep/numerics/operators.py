@@ -28,7 +28,7 @@ class LowRankPlusDiagonal:
     diag: Tensor
 
     def __post_init__(self) -> None:
-        n, r = self.factor.shape
+        n, r = self.factor.shape if self.factor.ndim == 2 else (-1, -1)
         if self.core.shape != (r, r) or self.diag.shape != (n,):
             raise BadInput(
                 f"factor {tuple(self.factor.shape)}, core {tuple(self.core.shape)} and diagonal "
@@ -98,6 +98,8 @@ class LowRankPlusDiagonal:
         `to_dense`, with its check that the matrix fits.
         """
         n, r = self.factor.shape
+        if k is not None and k < 1:
+            raise BadInput(f"k = {k} eigenvalues cannot be found; k is at least 1.")
         if k is not None and k < n - 1:
             return top_eigenvalues(self.matvec, n, k, self.factor)
         if bool((self.diag == self.diag[0]).all()) and r < n:

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from scipy.special import roots_hermitenorm
 from torch import Tensor
 
 PANEL_NODES = 16
@@ -79,5 +80,5 @@ def _legendre(nodes: int, device: str) -> tuple[Tensor, Tensor]:
 
 @lru_cache
 def _hermite(nodes: int, device: str) -> tuple[Tensor, Tensor]:
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    points, weights = roots_hermitenorm(nodes)  # numpy's own overflows at some 250 nodes
     return torch.tensor(points, device=device), torch.tensor(weights / weights.sum(), device=device)

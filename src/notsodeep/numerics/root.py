@@ -10,6 +10,7 @@ from torch import Tensor
 from notsodeep.errors import NotConverged
 
 MAX_STEPS = 200
+ROUND_OFF = 4.0 * torch.finfo(torch.float64).eps
 
 
 def bracketed_newton(
@@ -18,28 +19,29 @@ def bracketed_newton(
     upper: Tensor,
     start: Tensor,
     rtol: float,
+    scale: Tensor | None = None,
 ) -> Tensor:
     """The root of an f with f(lower) ≤ 0 ≤ f(upper), entry by entry.
 
     A Newton step that leaves the bracket is replaced by bisection, so the iteration cannot diverge; near a simple
-    root it is Newton's and converges quadratically. Stops when no entry moves by more than rtol·max(|lower|, |upper|).
+    root it is Newton's and converges quadratically. An entry is done when it moves by no more than rtol·scale (its own
+    size unless given), or when f is the round-off of its argument.
     """
-    lower, upper = lower.clone(), upper.clone()
-    scale = torch.maximum(lower.abs(), upper.abs())
     x = start.clamp(lower, upper)
-    step = scale
+    step = size = x.abs()
     for _ in range(MAX_STEPS):
         f, slope = value_and_slope(x)
         lower = torch.where(f <= 0, x, lower)
         upper = torch.where(f >= 0, x, upper)
         newton = x - f / slope
-        inside = (newton >= lower) & (newton <= upper)  # false for NaN too
+        inside = (newton >= lower) & (newton <= upper) & slope.isfinite()  # false for NaN too
         following = torch.where(inside, newton, 0.5 * (lower + upper))
         step = (following - x).abs()
         x = following
-        if bool((step <= rtol * scale).all()):
+        size = x.abs() if scale is None else scale
+        if bool((f.isfinite() & ((step <= rtol * size) | (f.abs() <= ROUND_OFF * size))).all()):
             return x
-    worst = float((step / scale).max())
+    worst = float((step / size).max())
     raise NotConverged(
         f"Newton still moved by {worst:.1e} (relative) after {MAX_STEPS} steps; the equation is close to losing its "
         "root. Lower var_a.",

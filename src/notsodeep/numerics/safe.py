@@ -13,6 +13,8 @@ from torch import Tensor
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
 
+_LARGEST = 1e50
+
 
 def samples(x: Array, name: str = "x") -> Tensor:
     """`x` as an (n, p) float tensor on its own device, or `BadInput` that says which row is wrong."""
@@ -31,16 +33,27 @@ def samples(x: Array, name: str = "x") -> Tensor:
             f"{name} holds NaN or infinity in {len(rows)} of {n} rows (row {shown}); drop or fill these rows first.",
             rows=rows,
         )
+    largest = float(tensor.abs().max())
+    if largest > _LARGEST or 0.0 < largest < 1.0 / _LARGEST:
+        raise BadInput(
+            f"The largest entry of {name} is {largest:.1e}; beyond {_LARGEST:.0e} (or all below {1 / _LARGEST:.0e}) products "
+            "of norms leave the range of float64. Rescale the data."
+        )
     return tensor
 
 
 def _as_tensor(x: Any, name: str) -> Tensor:
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise BadInput(f"{name} has masked entries; fill or drop them first.")
     if isinstance(x, np.ndarray):
         if x.dtype.kind not in "fiub":
             raise BadInput(f"{name} has dtype {x.dtype}; expected real numbers (float32 or float64).")
-        x = torch.from_numpy(np.ascontiguousarray(x, dtype=None if x.dtype.kind == "f" else np.float64))
+        kept = x.dtype if x.dtype in (np.dtype("=f4"), np.dtype("=f8"), np.dtype("=f2")) else np.dtype("=f8")
+        x = torch.from_numpy(np.array(x, dtype=kept, order="C"))
     if not isinstance(x, Tensor):
         raise BadInput(f"{name} is a {type(x).__name__}; expected a torch tensor or a numpy array of shape (n, p).")
+    if x.layout != torch.strided:
+        raise BadInput(f"{name} is a sparse tensor; expected a dense one: {name}.to_dense().")
     if x.is_complex():
         raise BadInput(f"{name} has dtype {x.dtype}; expected real numbers (float32 or float64).")
     tensor: Tensor = x.detach()

@@ -9,6 +9,7 @@ import torch
 from scipy.sparse.linalg import LinearOperator, eigsh, svds
 from torch import Tensor
 
+from notsodeep.errors import BadInput
 from notsodeep.numerics.tolerances import DENSE_SPECTRUM, SYMMETRY_RTOL
 
 _LARGEST_DENSE_GRAM = 2048
@@ -24,6 +25,12 @@ def top_eigenvalues(matvec: Product, n: int, k: int, like: Tensor, which: str = 
 
     operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(n)  # ARPACK's own start is random: the same call, the same digits
+    if not 1 <= k < n:
+        raise BadInput(f"Lanczos finds 1 to {n - 1} eigenvalues of a matrix of {n} rows; k = {k}.")
+    if not np.isfinite(product(start)).all():
+        raise BadInput("The matrix holds NaN or infinity, so it has no spectrum.")
+    if not product(start).any():
+        return like.new_zeros(k)  # the zero matrix, at which ARPACK stops
     values = eigsh(operator, k=k, which=which, v0=start, return_eigenvectors=False)
     return torch.as_tensor(np.sort(values), dtype=like.dtype, device=like.device)
 
@@ -31,6 +38,8 @@ def top_eigenvalues(matvec: Product, n: int, k: int, like: Tensor, which: str = 
 def spectral_norm(matrix: Tensor) -> float:
     """‖A‖, the largest singular value of a dense matrix."""
     rows, columns = matrix.shape
+    if not bool(matrix.any()):
+        return 0.0
     if rows != columns or not _is_symmetric(matrix):
         if min(rows, columns) <= DENSE_SPECTRUM:
             return float(torch.linalg.matrix_norm(matrix, ord=2))
@@ -50,6 +59,8 @@ def _is_symmetric(matrix: Tensor) -> bool:
 def leading_directions(x: Tensor, k: int) -> Tensor:
     """The k leading right singular vectors of x (n, p), as columns (p, k), orthonormal."""
     p = x.shape[1]
+    if k > p:
+        raise BadInput(f"There are {p} directions in {p} features; {k} were asked for.")
     if p <= _LARGEST_DENSE_GRAM or k >= p - 1:
         vectors: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
         return vectors[:, p - k :].flip(1)
