@@ -177,6 +177,7 @@ def test_every_closed_form_is_in_the_zoo():
     assert set(CLOSED_FORMS) <= {type(build(name)) for name in ACTIVATIONS if name not in CUSTOM}
 
 
+@pytest.mark.slow
 def test_integration_stays_small_for_a_function_with_several_kinks():
     """Every kink brings its own panels, in u and in v: memory must not grow with the square of their number times the
     pairs that are integrated together. 2²⁴ float64 values are 128 MiB."""

@@ -10,7 +10,7 @@ from notsodeep.errors import NotContractive
 from notsodeep.gaussian import moments
 from notsodeep.gaussian.variance import equilibrium_deviation
 from tests.gaussian.scales import float64
-from tests.zoo import ACTIVATIONS, POLYNOMIAL, build, each
+from tests.zoo import ACTIVATIONS, OSCILLATING, POLYNOMIAL, build, each
 
 DRIVES = torch.cat([float64(0.0).reshape(1), torch.logspace(-6, 6, 25, dtype=torch.float64)])
 VAR_A = 0.2
@@ -27,11 +27,11 @@ def residual(phi, var_a, tau, drive, centred=False):
 @pytest.mark.parametrize("centred", [False, True])
 @each(tuple(name for name in ACTIVATIONS if name not in POLYNOMIAL))
 def test_the_equation_holds_to_round_off(name, centred):
-    phi = build(name)
-    tau = equilibrium_deviation(phi, VAR_A, DRIVES, centred=centred)
+    phi, drive = build(name), DRIVES[:18] if name in OSCILLATING else DRIVES
+    tau = equilibrium_deviation(phi, VAR_A, drive, centred=centred)
     assert torch.isfinite(tau).all()
-    assert (tau.square() >= DRIVES * (1.0 - 1e-15)).all()
-    assert residual(phi, VAR_A, tau, DRIVES, centred) <= 1e-14
+    assert (tau.square() >= drive * (1.0 - 1e-15)).all()
+    assert residual(phi, VAR_A, tau, drive, centred) <= 1e-14
 
 
 @pytest.mark.parametrize("drive", [1e-5, 1e-6])

@@ -289,7 +289,7 @@ def test_centring_is_writing_the_offset_into_the_activation():
 
 
 @every_net
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(order=st.permutations(range(9)), seed=st.integers(0, 10_000))
 def test_permuting_the_samples_permutes_the_kernel(net, order, seed):
     x = _x(9, 4, seed)
@@ -298,7 +298,7 @@ def test_permuting_the_samples_permutes_the_kernel(net, order, seed):
 
 
 @every_net
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_rotating_the_features_changes_nothing(net, seed):
     x = _x(7, 5, seed)

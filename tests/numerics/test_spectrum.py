@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from notsodeep.errors import BadInput
 from notsodeep.numerics.spectrum import leading_directions, spectral_norm, top_eigenvalues
 from notsodeep.numerics.tolerances import DENSE_SPECTRUM
 
@@ -112,5 +113,6 @@ def test_leading_directions_keep_the_dtype():
 
 
 def test_more_directions_than_there_are():
-    """Five features have five directions, however many are asked for."""
-    assert leading_directions(low_rank_data(30, 5, 2), 7).shape == (5, 5)
+    """Five features have five directions; seven cannot be had, and two is no answer."""
+    with pytest.raises(BadInput, match="5"):
+        leading_directions(low_rank_data(30, 5, 2), 7)

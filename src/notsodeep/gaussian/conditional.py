@@ -15,16 +15,27 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.gaussian.smoothing import smoothed
-from notsodeep.numerics.quadrature import normal_rule
+from notsodeep.numerics.quadrature import PANEL_NODES, normal_rule
 
-_CHUNK = 1 << 22
-_INNER_NODES = 512  # at most, without a closed form
+_CHUNK = 1 << 22  # values held at once
+_GRID = 9  # edges of a rule's own panels
+_BLUR = (
+    -9.0,
+    -3.0,
+    -1.0,
+    0.0,
+    1.0,
+    3.0,
+    9.0,
+)  # deviations of the inner Gaussian at which outer panels end, about a kink
 
 
 def conditional_dual(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
     """(E[φ(u)φ(v)], E[φ'(u)φ'(v)]) for vectors of pairs, all of one shape (pairs,), every τ > 0."""
     value, slope = torch.empty_like(lam), torch.empty_like(lam)
-    size = max(1, _CHUNK // (_INNER_NODES * 1024))
+    marks, kinks = phi.marks(lam.device).numel(), len(phi.kinks)
+    inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * kinks
+    size = max(1, _CHUNK // (inner * outer * PANEL_NODES**2))
     for start in range(0, lam.numel(), size):
         part = slice(start, start + size)
         value[part], slope[part] = _conditional_chunk(phi, tau_i[part], tau_j[part], lam[part])
@@ -36,9 +47,7 @@ def _conditional_chunk(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tenso
     spread = tau_j * ((product - lam).clamp(min=0) * (product + lam).clamp(min=0)).sqrt() / product
     gain = lam / tau_i.square()  # E[v | u] = gain·u
     marks = phi.marks(lam.device)
-    blurred = spread[:, None, None] * torch.tensor(
-        [-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0], dtype=lam.dtype, device=lam.device
-    )
+    blurred = spread[:, None, None] * torch.tensor(_BLUR, dtype=lam.dtype, device=lam.device)
     kinks = torch.tensor(phi.kinks, dtype=lam.dtype, device=lam.device)[None, :, None]
     crossings = torch.cat([marks.expand(lam.numel(), -1), (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
     rule = normal_rule(tau_i, torch.cat([marks.expand(lam.numel(), -1), crossings], dim=1))

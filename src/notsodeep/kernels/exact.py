@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep._types import Array
-from notsodeep.architecture import Implicit, Network
+from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.errors import BadInput, NotContractive
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
@@ -69,7 +70,7 @@ def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, wante
     wide = rows.to(torch.float64)
     wide2 = wide if x2 is None else columns.to(torch.float64)
     both = wide if x2 is None else torch.cat([wide, wide2])
-    equation = pair_equation(net, both, root_mean_square_norm(rows) if tau0 is None else tau0)
+    equation = pair_equation(net, both, tau0, of=wide)
     if wanted != ("conjugate",):
         _refuse_without_tangent(net, equation.diagonal(slice(None)))
     outputs = tuple(torch.empty(n, n2, dtype=rows.dtype, device=rows.device) for _ in wanted)
@@ -91,12 +92,16 @@ def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, wante
     return [hand_back(output) for output in outputs]
 
 
-def pair_equation(net: Network, x: Tensor, tau0: float) -> PairEquation:
-    """The equation of `net` on samples (n, p) in float64, with a DEQ centred at τ0."""
+def pair_equation(net: Network, x: Tensor, tau0: float | None, of: Tensor | None = None) -> PairEquation:
+    """The equation of `net` on samples (n, p) in float64, with a DEQ centred at τ0, or at that of the samples `of`."""
     norms2 = x.square().sum(1)
-    if not isinstance(net, Implicit):
+    if isinstance(net, Explicit):
         return ExplicitPairs(net, norms2)
-    equation = ImplicitPairs(net.centred(tau0), norms2)
+    if not isinstance(net, Implicit):
+        raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
+    if net.centre and tau0 is None:
+        tau0 = root_mean_square_norm(x if of is None else of)
+    equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)
     net.warn_unless_contractive()
     return equation
 
@@ -104,6 +109,10 @@ def pair_equation(net: Network, x: Tensor, tau0: float) -> PairEquation:
 def _refuse_without_tangent(net: Network, diagonal: PairKernels) -> None:
     """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1."""
     slope = float(diagonal.slope.max())
+    if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
+        raise BadInput(
+            f"{net} has no tangent kernel: an activation that jumps has E[φ'²] = ∞. Its conjugate kernel exists."
+        )
     if isinstance(net, Implicit) and net.var_a * slope >= 1.0:
         raise NotContractive(
             f"The tangent kernel of {net} does not exist: σ_a² E[φ'²(τξ)] = {net.var_a * slope:.4g} ≥ 1 on this data, so a "
@@ -111,8 +120,4 @@ def _refuse_without_tangent(net: Network, diagonal: PairKernels) -> None:
             left=net.var_a * slope,
             right=1.0,
             largest_var_a=1.0 / slope,
-        )
-    if slope == float("inf"):
-        raise BadInput(
-            f"{net} has no tangent kernel: an activation that jumps has E[φ'²] = ∞. Its conjugate kernel exists."
         )

@@ -70,10 +70,15 @@ class ImplicitPairs:
         # Where σ_a² Q reaches 1 at ρ = 1, the equation of two equal samples has a second root below τ².
         self.several_roots = bool((net.var_a * self.moments.q >= 1.0).any())
 
-    def _same_sample(self, left: slice, right: slice, gram: Tensor) -> Tensor:
-        """Equal samples have equal features, whatever other root their equation has."""
+    def _parallel(self, left: slice, right: slice, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
+        """Equal samples have equal features, and opposite ones opposite features if φ is odd, whatever other root their
+        equation has."""
         largest = torch.maximum(self.norms[left][:, None], self.norms[right][None, :]).square()
-        return (gram - largest).abs() <= COLLINEAR * largest
+        lam = torch.where((gram - largest).abs() <= COLLINEAR * largest, limit, lam)
+        probe = torch.linspace(0.1, 5.0, 50, dtype=lam.dtype, device=lam.device)
+        if not torch.allclose(self.net.phi(-probe), -self.net.phi(probe), rtol=1e-12, atol=1e-14):
+            return lam
+        return torch.where((gram + largest).abs() <= COLLINEAR * largest, -limit, lam)
 
     def start(self, left: slice, right: slice, gram: Tensor) -> Tensor:
         """Λ to second order in the correlation: λ0 + ½σ_a² e_i e_j λ0²/(1 − g), λ0 = (σ_a² m_i m_j + σ_b² S)/(1 − g)."""
@@ -89,7 +94,7 @@ class ImplicitPairs:
         drive = self.net.var_b * gram
         lam = snap(self._solve(row, column, drive, limit, self.start(left, right, gram)), limit)
         if self.several_roots:
-            lam = torch.where(self._same_sample(left, right, gram), limit, lam)
+            lam = self._parallel(left, right, gram, limit, lam)
         value, slope = dual(self.net.phi, row, column, lam)
         return self._kernels(lam, value, slope)
 

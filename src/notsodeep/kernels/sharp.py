@@ -10,7 +10,6 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.architecture import Network
-from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact import pair_equation
 from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
@@ -29,7 +28,7 @@ class _Expansion:
 
     def __init__(self, net: Network, x: Tensor, kernel: str, tau0: float | None) -> None:
         self.kernel = kernel
-        equation = pair_equation(net, x, root_mean_square_norm(x) if tau0 is None else tau0)
+        equation = pair_equation(net, x, tau0)
         assert isinstance(equation, ImplicitPairs | ExplicitPairs)
         self.equation = equation
         self.series(slice(0, 1), slice(0, 1))  # an unknown kernel is refused before any work
