@@ -1,4 +1,4 @@
-"""notsodeep: turn a deep equilibrium model into an equivalent explicit network, and prove it on your own data.
+"""notsodeep: turn a deep equilibrium model into an equivalent explicit network, and measure how close they are.
 
     >>> import notsodeep as nsd
     >>> print(nsd.design(nsd.Implicit("relu", var_a=0.2)).explicit)

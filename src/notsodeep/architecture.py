@@ -3,7 +3,7 @@
     Implicit:  z* = φ(h*)/√m,  h* = σ_a A z* + σ_b B x        (a deep equilibrium model)
     Explicit:  x^(l) = σ_l(W_l x^(l−1))/√m_l,  l = 1 … L      (a feed-forward network)
 
-Ref: THEORY sections 1 and 5.
+Ref: docs/theory.md, sections 1 and 5.
 """
 
 from __future__ import annotations

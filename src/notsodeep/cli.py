@@ -34,7 +34,7 @@ from notsodeep.numerics.spectrum import top_eigenvalues
 
 app = typer.Typer(
     name="notsodeep",
-    help="Turn a deep equilibrium model into an equivalent explicit network, and prove it on your own data.",
+    help="Turn a deep equilibrium model into an equivalent explicit network, and measure how close they are on your own data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

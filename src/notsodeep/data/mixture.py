@@ -1,4 +1,4 @@
-"""Gaussian mixtures: x_i = μ_a/√p + w_i, w_i ~ N(0, C_a/p). Ref: THEORY section 3."""
+"""Gaussian mixtures: x_i = μ_a/√p + w_i, w_i ~ N(0, C_a/p). Ref: docs/theory.md, section 3."""
 
 from __future__ import annotations
 

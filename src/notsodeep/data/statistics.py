@@ -1,4 +1,4 @@
-"""What the theorems need to know of the data: τ0, t, T, ψ and J. Ref: THEORY section 3."""
+"""What the theorems need to know of the data: τ0, t, T, ψ and J. Ref: docs/theory.md, section 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a DEQ to an equivalent explicit network. Ref: THEORY sections 5 and 6."""
+"""From a DEQ to an equivalent explicit network. Ref: docs/theory.md, sections 5 and 6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families of explicit networks that a design may choose from. Ref: THEORY section 5.
+"""Families of explicit networks that a design may choose from. Ref: docs/theory.md, section 5.
 
 A family turns a few numbers into a network. The scale that moves freely between two layers is fixed by τ̃_1 = τ_0,
 and of the sign and mirror images, which have the same kernels, the one with rising slope is taken.

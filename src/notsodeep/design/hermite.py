@@ -1,4 +1,4 @@
-"""One hidden layer with a DEQ's kernel, exactly, on inputs of equal norm. Ref: THEORY section 6; [simon2022].
+"""One hidden layer with a DEQ's kernel, exactly, on inputs of equal norm. Ref: docs/theory.md, section 6; [simon2022].
 
 On a sphere of radius τ0 the DEQ's kernel is a power series in s = S/τ0² with non-negative coefficients b_k, found by
 composing series; a one-hidden-layer network with σ = Σ ±√b_k h_k(x/τ0) has that series as its kernel.

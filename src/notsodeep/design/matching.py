@@ -1,4 +1,7 @@
-"""Which scalars two networks must share to have the same kernel, and how far they are from it. Ref: THEORY section 5."""
+"""Which scalars two networks must share to have the same kernel, and how far they are from it.
+
+Ref: docs/theory.md, section 5.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 (u, v) is centred Gaussian with variances τ_i², τ_j² and covariance λ. By closed form where one exists, else by
 Hermite series wherever its truncation error is proven to be below round-off, else by integration.
-Ref: THEORY section 2.
+Ref: docs/theory.md, section 2.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     E[φ(u)φ(v)] = Σ_k c_k(τ_i) c_k(τ_j) ρ^k,     what a sum to K misses ≤ |ρ|^K √(r_i r_j),  r = E[φ²] − Σ_{k<K} c_k².
 
-The bound is Cauchy–Schwarz on the tail; with φ' for φ it holds for the derivative. Ref: THEORY section 2.
+The bound is Cauchy–Schwarz on the tail; with φ' for φ it holds for the derivative. Ref: docs/theory.md, section 2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Gaussian moments of an activation that the theorems are written in.
 
 All are expectations over u = τξ, ξ ~ N(0, 1), to round-off for every τ, kinks included, and differentiable in τ.
-Ref: THEORY section 3.
+Ref: docs/theory.md, section 3.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _curvatures_at_zero(phi: Activation) -> tuple[float, float]:
             if not value.requires_grad:  # a constant: its derivatives are zero
                 break
             (value,) = torch.autograd.grad(value, x, create_graph=True)
-            found[order] = float(value)
+            found[order] = float(value.detach())
     return found[1], found[2]
 
 

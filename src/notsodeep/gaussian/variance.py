@@ -1,6 +1,6 @@
 """The deviation of a pre-activation at equilibrium: τ² = σ_a² E[φ²(τξ)] + drive, one scalar equation a sample.
 
-Ref: THEORY sections 1 and 2; existence is exactly σ_a² ≤ sup_v (v − drive)/E[φ²(√v ξ)].
+Ref: docs/theory.md, sections 1 and 2; existence is exactly σ_a² ≤ sup_v (v − drive)/E[φ²(√v ξ)].
 """
 
 from __future__ import annotations

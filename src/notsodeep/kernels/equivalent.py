@@ -1,4 +1,4 @@
-"""The theorem's equivalent of a kernel on a Gaussian mixture. Ref: [ling2024] Theorems 1–3, as in THEORY section 3."""
+"""The theorem's equivalent of a kernel on a Gaussian mixture. Ref: [ling2024] Theorems 1–3, as in docs/theory.md, section 3."""
 
 from __future__ import annotations
 

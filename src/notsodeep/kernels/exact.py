@@ -1,4 +1,4 @@
-"""Exact infinite-width kernels of a DEQ or an explicit network, for any data. Ref: THEORY sections 2 and 5."""
+"""Exact infinite-width kernels of a DEQ or an explicit network, for any data. Ref: docs/theory.md, sections 2 and 5."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ With m = E[φ(τ_iξ)], d = E[φ'], e = E[φ''], f = E[φ'''] of each sample, a 
 
     k ≈ m_i m_j + d_i d_j λ + ½ e_i e_j λ² + ⅙ f_i f_j λ³,      Q ≈ d_i d_j + e_i e_j λ + ½ f_i f_j λ².
 
-Everything else is algebra of truncated series in S. Ref: THEORY section 4, carried one order further, and the same for
+Everything else is algebra of truncated series in S. Ref: docs/theory.md, section 4, carried one order further, and the same for
 explicit networks.
 """
 

@@ -55,7 +55,7 @@ def _settled(step: Tensor, lam: Tensor, limit: Tensor) -> Tensor:
 
 
 class ImplicitPairs:
-    """Λ = σ_a² k(τ_i, τ_j, Λ) + σ_b² S for every pair, from the start of THEORY section 4, by Newton.
+    """Λ = σ_a² k(τ_i, τ_j, Λ) + σ_b² S for every pair, from the start of docs/theory.md, section 4, by Newton.
 
     f(λ) = λ − σ_a² k(λ) − σ_b² S has f(−τ_iτ_j) ≤ 0 ≤ f(τ_iτ_j) by Cauchy–Schwarz and slope 1 − σ_a² Q, so where plain
     Newton does not settle a bracketed one does.
@@ -130,7 +130,7 @@ class ImplicitPairs:
 
 
 class ExplicitPairs:
-    """Σ^(l) = k_l(Σ^(l−1)), Θ^(l) = Σ^(l) + Θ^(l−1) ∘ Q_l, from Θ^(0) = Σ^(0) = S. Ref: THEORY section 5."""
+    """Σ^(l) = k_l(Σ^(l−1)), Θ^(l) = Σ^(l) + Θ^(l−1) ∘ Q_l, from Θ^(0) = Σ^(0) = S. Ref: docs/theory.md, section 5."""
 
     def __init__(self, net: Explicit, norms2: Tensor) -> None:
         self.net = net

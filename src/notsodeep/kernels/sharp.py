@@ -1,4 +1,4 @@
-"""The sharp equivalent: each sample's own moments, no labels, no mixture. Ref: THEORY section 4."""
+"""The sharp equivalent: each sample's own moments, no labels, no mixture. Ref: docs/theory.md, section 4."""
 
 from __future__ import annotations
 

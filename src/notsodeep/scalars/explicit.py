@@ -1,4 +1,7 @@
-"""The scalars of an explicit network, layer by layer. Ref: [gu2022]; [ling2024] Theorem 3, corrected (THEORY section 5)."""
+"""The scalars of an explicit network, layer by layer.
+
+Ref: [gu2022]; [ling2024] Theorem 3, corrected (docs/theory.md, section 5).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scalars of a DEQ. Ref: [ling2024] Theorems 1 and 2, corrected as in THEORY section 3."""
+"""The scalars of a DEQ. Ref: [ling2024] Theorems 1 and 2, corrected as in docs/theory.md, section 3."""
 
 from __future__ import annotations
 

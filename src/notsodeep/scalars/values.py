@@ -12,7 +12,7 @@ from notsodeep.numerics.tolerances import CENTRED_ATOL
 
 @dataclass(frozen=True)
 class Coefficients:
-    """A kernel c1 S + V [[c2 ttᵀ + c3 T, c2 t], [c2 tᵀ, c2]] Vᵀ + (d − τ0² c1) I. Ref: THEORY section 3."""
+    """A kernel c1 S + V [[c2 ttᵀ + c3 T, c2 t], [c2 tᵀ, c2]] Vᵀ + (d − τ0² c1) I. Ref: docs/theory.md, section 3."""
 
     c1: float
     c2: float
@@ -45,7 +45,7 @@ class Scalars:
     """The scalars after each hidden layer; explicit networks only."""
 
     def coefficients(self, kernel: str) -> Coefficients:
-        """The row of THEORY section 3 for "conjugate", "tangent" or "preactivation"."""
+        """The row of docs/theory.md, section 3 for "conjugate", "tangent" or "preactivation"."""
         match kernel:
             case "conjugate":
                 return Coefficients(self.alpha1, self.alpha2, self.alpha3, self.gamma**2)
