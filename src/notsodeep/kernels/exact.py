@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from notsodeep._types import Array
 from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
-from notsodeep.errors import BadInput, NotContractive
+from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
 from notsodeep.kernels.tiles import fill
 from notsodeep.numerics.safe import like, refuse_if_too_large, samples
@@ -103,6 +104,14 @@ def pair_equation(net: Network, x: Tensor, tau0: float | None, of: Tensor | None
         tau0 = root_mean_square_norm(x if of is None else of)
     equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)
     net.warn_unless_contractive()
+    if equation.several_roots:
+        power = net.var_a * float(equation.moments.q.max())
+        warnings.warn(
+            f"σ_a² E[φ'²(τξ)] = {power:.4g} ≥ 1 for {net}: inputs that differ by however little drift apart on the way to the "
+            f"equilibrium, so the conjugate kernel jumps between equal and nearly equal samples. Lower var_a for a smooth one.",
+            NumericsWarning,
+            stacklevel=4,
+        )
     return equation
 
 
