@@ -14,24 +14,46 @@ from notsodeep.design import Design, design
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
 from notsodeep.gaussian import Moments, dual_map, moments
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
+from notsodeep.kernels.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import ExactKernels, conjugate_kernel, exact_kernels, tangent_kernel
 from notsodeep.kernels.sharp import sharp_entries, sharp_kernel
+from notsodeep.models.certificate import Certificate
+from notsodeep.models.compile import Compiled, compile_deq
+from notsodeep.models.deq import DEQ
+from notsodeep.models.explicit import ENN
+from notsodeep.models.jacobian import jacobian_penalty, spectral_radius
+from notsodeep.models.universal import to_deq, to_explicit
+from notsodeep.numerics.adjoint import ImplicitAdjoint, OneStepAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.numerics.fixed_point import fixed_point
 from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.numerics.precision import FullPrecision, MixedPrecision
+from notsodeep.numerics.solution import Reason, Solution
+from notsodeep.numerics.solvers import Anderson, Broyden, Picard, Solver
 from notsodeep.scalars import Scalars, scalars
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEQ",
+    "ENN",
     "Activation",
+    "Anderson",
     "BadInput",
+    "Broyden",
     "Centred",
+    "Certificate",
+    "Compiled",
     "Design",
+    "EmpiricalKernels",
     "ExactKernels",
     "Explicit",
+    "FullPrecision",
     "GaussianMixture",
     "Implicit",
+    "ImplicitAdjoint",
     "LowRankPlusDiagonal",
+    "MixedPrecision",
     "MixtureStatistics",
     "Moments",
     "NoMatch",
@@ -39,22 +61,36 @@ __all__ = [
     "NotConverged",
     "NotSoDeepError",
     "NumericsWarning",
+    "OneStepAdjoint",
+    "PhantomAdjoint",
+    "Picard",
+    "Reason",
     "Scalars",
     "Scaled",
+    "Solution",
+    "Solver",
+    "UnrolledAdjoint",
     "activation",
     "best_scaled_gap",
+    "compile_deq",
     "conjugate_kernel",
     "custom",
     "design",
     "dual_map",
+    "empirical_kernels",
     "equivalent_kernel",
     "errors",
     "exact_kernels",
+    "fixed_point",
+    "jacobian_penalty",
     "moments",
     "relative_gap",
     "scalars",
     "sharp_entries",
     "sharp_kernel",
+    "spectral_radius",
     "tangent_kernel",
     "tau0",
+    "to_deq",
+    "to_explicit",
 ]

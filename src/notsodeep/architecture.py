@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from notsodeep.activations import Activation, ActivationLike, Centred, activation
 from notsodeep.errors import BadInput, NumericsWarning
@@ -121,6 +122,29 @@ class Explicit:
             layers.append(_centred_at(layer, tau))
             tau = math.sqrt(float(moments_at(layers[-1], tau).gamma2))
         return Explicit(layers)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Layers stacked into one implicit layer: z = (z_1 … z_L), z_l = σ_l(Σ_{k<l} A_lk z_k + B_l x + c_l).
+
+    With A strictly block lower triangular that is a feed-forward network, and its fixed point is exact after L sweeps.
+    """
+
+    layers: tuple[Activation, ...]
+    widths: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        return sum(self.widths)
+
+    def apply(self, h: Tensor) -> Tensor:
+        """Each block through its own activation."""
+        parts = h.split(self.widths, dim=-1)
+        return torch.cat([sigma(part) for sigma, part in zip(self.layers, parts, strict=True)], dim=-1)
+
+    def __str__(self) -> str:
+        return "Stacked(" + " → ".join(f"{m}: {sigma}" for sigma, m in zip(self.layers, self.widths, strict=True)) + ")"
 
 
 Network = Implicit | Explicit

@@ -34,3 +34,18 @@ DENSE_SPECTRUM = 600
 
 SYMMETRY_RTOL = 1e-6
 """Relative asymmetry up to which a matrix is taken for symmetric with round-off."""
+
+EQUILIBRIUM_RTOL = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
+"""Relative residual ‖f(z) − z‖/‖f(z)‖ of a fixed point, where none is asked for, by the dtype of its state."""
+
+DIVERGED_GROWTH = 1e6
+"""A residual this many times its first one will not come back."""
+
+STALL_STEPS, STALL_SHRINK = 20, 0.99
+"""A best residual that shrinks by less than this factor in so many steps has stalled."""
+
+BFLOAT16_FLOOR, TF32_FLOOR = 4e-3, 5e-4
+"""Relative residuals at which a step in this precision gains less than one in the next."""
+
+RADIUS_RTOL = 2e-3
+"""Relative change of a spectral radius over twenty products after which it is taken; the error is then well below 1 %."""

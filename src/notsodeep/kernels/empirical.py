@@ -1,0 +1,88 @@
+"""Kernels of networks of finite width, by automatic differentiation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vjp, vmap
+
+from notsodeep._types import Array
+from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import like, refuse_if_too_large, samples
+
+_BLOCK_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, eq=False)
+class EmpiricalKernels:
+    """(n, n): of the features, z_i·z_j, and of the gradients, ⟨∂f(x_i), ∂f(x_j)⟩."""
+
+    conjugate: Any
+    tangent: Any
+
+
+def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYTES) -> EmpiricalKernels:
+    """The conjugate and tangent kernels of `module` (a `DEQ` or an `ENN`) as it is, on x, (n, p).
+
+        conjugate_ij = z(x_i)·z(x_j)          tangent_ij = mean over outputs k of ⟨∂f_k(x_i)/∂θ, ∂f_k(x_j)/∂θ⟩
+
+    over the trainable weights θ. With a readout R of N(0, 1), as the networks are drawn, they estimate the infinite-width
+    kernels; without one, tangent is its mean over such readouts: conjugate + Σ_k ⟨∂z_k(x_i), ∂z_k(x_j)⟩. Gradients are held in
+    two blocks of at most `block_bytes`/2, never all of them.
+    """
+    features = getattr(module, "features", None)
+    if not isinstance(module, nn.Module) or not callable(features):
+        raise BadInput(f"empirical_kernels takes a DEQ or an ENN, got {type(module).__name__}.")
+    weights = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not weights:
+        raise BadInput("Every weight of this network is frozen, so it has no tangent kernel; unfreeze some.")
+    first = next(iter(weights.values()))
+    rows = samples(x).to(first)
+    refuse_if_too_large(2 * len(rows), len(rows), rows.dtype, rows.device, "fewer samples")
+    with torch.no_grad():
+        z: Tensor = features(rows)
+        conjugate = z @ z.T
+    outputs = _outputs(module, rows)
+    count = sum(p.numel() for p in weights.values())
+    size = max(1, block_bytes // (2 * count * first.element_size()))
+    gradients = _gradients(module, weights)
+    tangent = torch.zeros_like(conjugate)
+    starts = range(0, len(rows), size)
+    for k in range(outputs):
+        for a in starts:
+            left = gradients(rows[a : a + size], k)
+            for b in range(a, len(rows), size):
+                right = left if b == a else gradients(rows[b : b + size], k)
+                block = left @ right.T
+                tangent[a : a + size, b : b + size] += block
+                if b != a:
+                    tangent[b : b + size, a : a + size] += block.T
+    readout = getattr(module, "out_features", None) is not None
+    tangent = tangent / outputs if readout else conjugate + tangent
+    hand_back = like(x)
+    return EmpiricalKernels(hand_back(conjugate), hand_back(tangent))
+
+
+def _outputs(module: nn.Module, rows: Tensor) -> int:
+    with torch.no_grad():
+        return int(module(rows[:1]).shape[-1])
+
+
+def _gradients(module: nn.Module, weights: dict[str, nn.Parameter]) -> Callable[[Tensor, int], Tensor]:
+    """(rows, k) ↦ (n, P): each sample's gradient of output k."""
+    values = {name: p.detach() for name, p in weights.items()}
+
+    def one(sample: Tensor, k: int) -> Tensor:
+        out, pull = vjp(lambda w: functional_call(module, w, (sample,))[k], values)[:2]
+        (gradient,) = pull(torch.ones_like(out))
+        return torch.cat([gradient[name].flatten() for name in values])
+
+    def many(rows: Tensor, k: int) -> Tensor:
+        stacked: Tensor = vmap(lambda sample: one(sample, k))(rows)
+        return stacked.detach()
+
+    return many

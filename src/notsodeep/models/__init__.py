@@ -1,0 +1,1 @@
+"""Networks of finite width: torch modules, and the compiler between them."""

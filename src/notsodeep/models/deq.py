@@ -1,0 +1,199 @@
+"""A deep equilibrium model of finite width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
+
+from notsodeep.architecture import Implicit, Stacked
+from notsodeep.errors import BadInput
+from notsodeep.models import checks
+from notsodeep.models.explicit import Readout, gaussian
+from notsodeep.models.exported import picard_loop
+from notsodeep.models.well_posed import parametrization
+from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
+from notsodeep.numerics.equilibrium import equilibrium
+from notsodeep.numerics.iteration import Plan
+from notsodeep.numerics.precision import FullPrecision, Precision
+from notsodeep.numerics.safe import positive
+from notsodeep.numerics.solution import Solution
+from notsodeep.numerics.solvers import Anderson, Solver
+
+Function = Callable[[Tensor], Tensor]
+
+
+class DEQ(nn.Module):
+    """z* = φ(h*)/√m, h* = σ_a A z* + σ_b B x (+ c), and out = R z*; A, B and R of N(0, 1) at the start.
+
+    `net` is an `Implicit`; its φ is centred for data of root mean square norm `tau0`, which should be that of your data.
+    Without `out_features` the module returns its features z*. `frozen` names weights that are not trained: "A", "B", "readout";
+    `learn_variances` trains σ_a² and σ_b² too. `well_posed="spectral"` or `"monotone"` keeps the map solvable while A is
+    trained (see `well_posed.py`).
+
+    The gradient is exact unless `adjoint` says otherwise. A state that is not found raises `NotConverged` (`throw=False`: the
+    best one is returned; `solve` tells which samples failed).
+
+    Ref: docs/theory.md, section 1.
+    """
+
+    def __init__(
+        self,
+        net: Implicit | Stacked,
+        in_features: int,
+        width: int,
+        out_features: int | None = None,
+        *,
+        solver: Solver = Anderson(),  # noqa: B008 (frozen values)
+        adjoint: Adjoint = ImplicitAdjoint(),  # noqa: B008
+        tol: float | None = None,
+        relative: bool = True,
+        max_steps: int = 200,
+        precision: Precision = FullPrecision(),  # noqa: B008
+        throw: bool = True,
+        tau0: float = 1.0,
+        bias: bool = False,
+        readout_bias: bool = False,
+        frozen: Iterable[str] = (),
+        learn_variances: bool = False,
+        well_posed: str | None = None,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.net = net
+        self.in_features = checks.count(in_features, "in_features")
+        self.width = checks.count(width, "width")
+        self.out_features = None if out_features is None else checks.count(out_features, "out_features")
+        self.tau0 = positive(tau0, "tau0")
+        self.form = _form(net, self.width, self.tau0)
+        require_adjoint(adjoint)
+        self.adjoint, self.plan = adjoint, Plan(solver, tol, relative, max_steps, precision, throw)
+        still = checks.names(frozen, ("A", "B", "readout"), "frozen")
+        self.A = gaussian(self.width, self.width, generator, device, dtype)
+        self.B = gaussian(self.width, self.in_features, generator, device, dtype)
+        self.bias = nn.Parameter(torch.zeros(self.width, device=device, dtype=dtype)) if bias else None
+        self.readout = Readout(self.width, self.out_features, readout_bias, generator, device, dtype)
+        self.A.requires_grad_("A" not in still)
+        self.B.requires_grad_("B" not in still)
+        self.readout.requires_grad_("readout" not in still)
+        self.log_variances = self._log_variances(well_posed) if learn_variances else None
+        self.well_posed = well_posed
+        if well_posed is not None:
+            parametrize.register_parametrization(
+                self, "A", parametrization(well_posed, self.form.phi, self.form.recurrent)
+            )
+        self._start = self._fingerprint()
+
+    def _log_variances(self, well_posed: str | None) -> nn.Parameter:
+        if not isinstance(self.net, Implicit) or well_posed is not None:
+            raise BadInput(
+                "learn_variances goes with an Implicit network, and without well_posed: A is bounded for a fixed σ_a."
+            )
+        return nn.Parameter(torch.tensor([self.net.var_a, self.net.var_b]).log().to(self.A))
+
+    def scales(self) -> tuple[Tensor | float, Tensor | float]:
+        """(σ_a/√m, σ_b), learned or fixed."""
+        if self.log_variances is None:
+            return self.form.recurrent, self.form.input
+        deviations = (0.5 * self.log_variances).exp()
+        return deviations[0] / math.sqrt(self.width), deviations[1]
+
+    def terms(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(W, u) of the state's equation φ(W s + u) = s, s = √m z: W = σ_a A/√m, (m, m), and u = σ_b B x (+ c), (n, m)."""
+        recurrent, inward = self.scales()
+        u = functional.linear(x, self.B)
+        if not (isinstance(inward, float) and inward == 1.0):
+            u = u * inward
+        return self.A * recurrent, u if self.bias is None else u + self.bias
+
+    def step(self, s: Tensor, weight: Tensor, u: Tensor) -> Tensor:
+        """φ(W s + u), whose fixed point is √m z*."""
+        return self.form.phi(functional.linear(s, weight) + u)
+
+    def solve(self, x: Tensor) -> Solution:
+        """The features z* of x, (n, p), with steps, residuals, and which samples converged."""
+        x = checks.batch(x, self.in_features, self.B, "DEQ")
+        # The state is solved for in the weights' own precision: in a lower one no residual below its rounding is reached.
+        with torch.autocast(x.device.type, enabled=False):
+            weight, u = self.terms(x.reshape(-1, self.in_features))
+            start = self.form.phi(u)
+            found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, "The equilibrium of the DEQ")
+            return replace(found, value=self._as_features(found.value, x))
+
+    def features(self, x: Tensor) -> Tensor:
+        """(…, m): z*."""
+        if torch.compiler.is_exporting() or x.numel() == 0:
+            x = checks.batch(x, self.in_features, self.B, "DEQ")
+            weight, u = self.terms(x.reshape(-1, self.in_features))
+            start = self.form.phi(u)
+            if x.numel() == 0:
+                return self._as_features(start, x)
+            steps, tol = self.plan.max_steps, self.plan.tolerance(u.dtype)
+            return self._as_features(picard_loop(self.step, start, weight, u, steps, tol, self.plan.relative), x)
+        value: Tensor = self.solve(x).value
+        return value
+
+    def _as_features(self, s: Tensor, x: Tensor) -> Tensor:
+        z = s if self.form.output == 1.0 else s * self.form.output
+        return z.reshape(*x.shape[:-1], self.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, out_features), or the features where there is no readout."""
+        z = self.features(x)
+        if isinstance(self.net, Stacked):
+            return z[..., -self.net.widths[-1] :]
+        out: Tensor = self.readout(z)
+        return out
+
+    def flops(self, evaluations: int) -> int:
+        """Multiplications and additions of the matrix products, a sample, with so many evaluations of the map."""
+        return 2 * (self.width * self.in_features + evaluations * self.width**2) + self.readout.flops()
+
+    def changed(self) -> frozenset[str]:
+        """Which of "A", "B", "bias" and "readout" are no longer those drawn at the start."""
+        now = self._fingerprint()
+        return frozenset(
+            name for name, value in now.items() if abs(value - self._start[name]) > 1e-2 * (1 + abs(value))
+        )
+
+    @torch.no_grad()
+    def _fingerprint(self) -> dict[str, float]:
+        weights = {"A": self.A, "B": self.B, "bias": self.bias, "readout": self.readout.weight}
+        present = {name: weight.double().flatten() for name, weight in weights.items() if weight is not None}
+        # Weighted by place, since training moves some weights up and others down.
+        return {name: float(w @ torch.linspace(-1, 1, len(w)).to(w)) for name, w in present.items()}
+
+    def extra_repr(self) -> str:
+        more = f", well_posed={self.well_posed!r}" if self.well_posed else ""
+        return (
+            f"{self.net}, in_features={self.in_features}, width={self.width}, out_features={self.out_features}, "
+            f"solver={self.plan.solver}, adjoint={type(self.adjoint).__name__}{more}"
+        )
+
+
+@dataclass(frozen=True)
+class _Form:
+    """φ as it is applied, and the factors before A, before B and after φ."""
+
+    phi: Function
+    recurrent: float
+    input: float
+    output: float
+
+
+def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Form:
+    if isinstance(net, Stacked):
+        if net.width != width:
+            raise BadInput(f"The blocks of this network have {net.width} units together; width = {width} does not fit.")
+        return _Form(net.apply, 1.0, 1.0, 1.0)
+    if not isinstance(net, Implicit):
+        raise BadInput(f"DEQ takes an Implicit network, got {type(net).__name__}; an ENN takes an Explicit one.")
+    root = math.sqrt(width)
+    return _Form(net.centred(tau0).phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)

@@ -1,0 +1,230 @@
+"""Every feed-forward network is a DEQ: its layers stacked into one, with nilpotent weights. And back.
+
+    z = (z_1 … z_L),  z_1 = σ_1(B x + c_1),  z_l = σ_l(A_l z_{l−1} + c_l)
+
+is z = σ(A z + B x + c) with A zero but for its first block sub-diagonal. Steps from any start are exact after L sweeps.
+
+Ref: Bai, Kolter & Koltun (2019), Theorem 3 (universality of single-layer DEQs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.activations import Activation, Scaled, activation
+from notsodeep.activations.piecewise import Linear
+from notsodeep.architecture import Stacked
+from notsodeep.errors import BadInput
+from notsodeep.models.deq import DEQ
+from notsodeep.models.explicit import ENN
+from notsodeep.numerics.solvers import Picard
+
+_ELEMENTWISE = (
+    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
+    nn.Softsign, nn.Hardtanh, nn.ReLU6, nn.Hardsigmoid, nn.Hardswish, nn.LogSigmoid, nn.Tanhshrink, nn.Softshrink,
+    nn.Hardshrink, nn.Threshold,
+)  # fmt: skip
+_IDENTITIES = (nn.Identity, nn.Dropout)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """σ(weight · previous + bias); an identity where weight is None."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    sigma: Activation
+    width: int
+
+
+def to_deq(network: nn.Module) -> DEQ:
+    """The DEQ whose forward pass is that of `network`: an `nn.Sequential` of `nn.Linear` and activations, or an `ENN`.
+
+    The weights are copies. Dropout is taken as in evaluation: absent.
+    """
+    blocks = list(_of_enn(network) if isinstance(network, ENN) else _of_sequential(network))
+    linear = next((block.weight for block in blocks if block.weight is not None), None)
+    if linear is None:
+        raise BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
+    in_features = linear.shape[1]
+    net = Stacked(tuple(block.sigma for block in blocks), tuple(block.width for block in blocks))
+    deq = DEQ(
+        net,
+        in_features,
+        net.width,
+        solver=Picard(),
+        max_steps=len(blocks) + 50,
+        bias=True,
+        device=linear.device,
+        dtype=linear.dtype,
+    )
+    assert deq.bias is not None
+    with torch.no_grad():
+        for parameter in (deq.A, deq.B, deq.bias):
+            parameter.zero_()
+        below = 0
+        for number, block in enumerate(blocks):
+            rows = slice(below, below + block.width)
+            into = deq.B[rows] if number == 0 else deq.A[rows, below - blocks[number - 1].width : below]
+            into.copy_(torch.eye(block.width) if block.weight is None else block.weight)
+            if block.bias is not None:
+                deq.bias[rows] = block.bias
+            below = rows.stop
+    return deq
+
+
+def to_explicit(deq: DEQ) -> nn.Sequential:
+    """The feed-forward network of a DEQ made by `to_deq`; `BadInput` where its weights are those of a chain no longer."""
+    if not isinstance(deq, DEQ) or not isinstance(deq.net, Stacked):
+        raise BadInput("to_explicit takes a DEQ made by to_deq; compile_deq finds a network for any other.")
+    layers: list[nn.Module] = []
+    starts = [0]
+    for width in deq.net.widths:
+        starts.append(starts[-1] + width)
+    for number, (sigma, width) in enumerate(zip(deq.net.layers, deq.net.widths, strict=True)):
+        rows = slice(starts[number], starts[number + 1])
+        columns = slice(starts[number - 1], starts[number]) if number else slice(0, 0)
+        elsewhere = deq.A[rows].detach().clone()
+        elsewhere[:, columns] = 0.0
+        inward = deq.B[rows].detach() if number else elsewhere
+        worst = max(float(elsewhere.abs().max()), float(inward.abs().max()))
+        if worst > 0.0:
+            raise BadInput(
+                f"Layer {number + 1} of this DEQ also takes input from outside the layer before it (a weight of {worst:.2e}), "
+                "so it is no chain of layers any more; train it with those weights fixed at 0."
+            )
+        source = deq.A[rows, columns] if number else deq.B[rows]
+        linear = nn.Linear(source.shape[1], width, device=source.device, dtype=source.dtype)
+        with torch.no_grad():
+            linear.weight.copy_(source)
+            linear.bias.zero_() if deq.bias is None else linear.bias.copy_(deq.bias[rows])
+        layers.append(linear)
+        if sigma != Linear():
+            layers.append(_as_module(sigma))
+    return nn.Sequential(*layers)
+
+
+class ActivationLayer(nn.Module):
+    """An activation as a module."""
+
+    def __init__(self, sigma: Activation) -> None:
+        super().__init__()
+        self.sigma = sigma
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.sigma(x)
+
+    def extra_repr(self) -> str:
+        return str(self.sigma)
+
+
+def _of_enn(enn: ENN) -> Iterator[_Block]:
+    for layer, (sigma, weight) in enumerate(zip(enn.net.layers, enn.weights, strict=True)):
+        bias = None if enn.biases is None else enn.biases[layer]
+        yield _Block(weight, bias, Scaled(sigma, 1.0 / math.sqrt(len(weight))), len(weight))
+    if enn.readout.weight is not None:
+        yield _Block(enn.readout.weight, enn.readout.bias, Linear(), len(enn.readout.weight))
+
+
+def _of_sequential(network: nn.Module) -> Iterator[_Block]:
+    """Linear and activation layers in pairs, an identity standing in for whichever is missing."""
+    pending: nn.Linear | None = None
+    width: int | None = None
+    for place, layer in _flat(network, ""):
+        if isinstance(layer, nn.Linear):
+            if width is not None and layer.in_features != width:
+                raise BadInput(f"Layer {place} takes {layer.in_features} features, the layer before it gives {width}.")
+            if pending is not None:
+                yield _Block(pending.weight, pending.bias, Linear(), pending.out_features)
+            pending, width = layer, layer.out_features
+            continue
+        sigma = _as_activation(layer)
+        if pending is not None:
+            yield _Block(pending.weight, pending.bias, sigma, pending.out_features)
+            pending = None
+        else:
+            if width is None:
+                width = _first_linear(network)
+            yield _Block(None, None, sigma, width)
+    if pending is not None:
+        yield _Block(pending.weight, pending.bias, Linear(), pending.out_features)
+
+
+def _first_linear(network: nn.Module) -> int:
+    for _, layer in _flat(network, ""):
+        if isinstance(layer, nn.Linear):
+            return layer.in_features
+    raise BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
+
+
+def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
+    """Each layer with its place ("0", "2.1"), inside nested sequences too; a layer that no DEQ can express is named."""
+    if not isinstance(network, nn.Sequential):
+        raise BadInput(f"to_deq takes an nn.Sequential or an ENN, got {type(network).__name__}.")
+    for number, layer in enumerate(network):
+        place = f"{prefix}{number}"
+        if isinstance(layer, nn.Sequential):
+            yield from _flat(layer, f"{place}.")
+        elif isinstance(layer, (nn.Linear, ActivationLayer, *_ELEMENTWISE)):
+            yield place, layer
+        elif not isinstance(layer, _IDENTITIES):
+            raise BadInput(
+                f"Layer {place}, {layer}, cannot be written as part of a single-layer DEQ: only nn.Linear, element-wise "
+                "activations, Identity and Dropout can.",
+                layer=layer,
+                place=place,
+            )
+
+
+def _as_activation(layer: nn.Module) -> Activation:
+    if isinstance(layer, ActivationLayer):
+        return layer.sigma
+    if isinstance(layer, nn.ReLU):
+        return activation("relu")
+    if isinstance(layer, nn.Tanh):
+        return activation("tanh")
+    if isinstance(layer, nn.LeakyReLU):
+        return activation(f"leaky_relu:{layer.negative_slope}")
+    return ModuleActivation(layer)
+
+
+def _as_module(sigma: Activation) -> nn.Module:
+    """The torch module that was there before, or that says the same."""
+    if isinstance(sigma, ModuleActivation):
+        return sigma.module
+    known: dict[Activation, nn.Module] = {activation("relu"): nn.ReLU(), activation("tanh"): nn.Tanh()}
+    return known.get(sigma, ActivationLayer(sigma))
+
+
+class ModuleActivation(Activation):
+    """An element-wise torch module as it stands: all that a network needs of it is its value."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        # In place, it would overwrite the state that it is given a part of.
+        if getattr(module, "inplace", False):
+            self.module = type(module)(**{**_settings(module), "inplace": False})
+
+    def __call__(self, x: Tensor) -> Tensor:
+        value: Tensor = self.module(x)
+        return value
+
+    def derivative(self, x: Tensor) -> Tensor:
+        slope: Tensor = torch.func.jvp(self.module, (x,), (torch.ones_like(x),))[1]
+        return slope
+
+    @property
+    def lipschitz(self) -> float:
+        return math.inf
+
+    def __str__(self) -> str:
+        return str(self.module)
+
+
+def _settings(module: nn.Module) -> dict[str, object]:
+    return {name: getattr(module, name) for name in getattr(module, "__constants__", ()) if hasattr(module, name)}

@@ -1,0 +1,98 @@
+"""Parametrizations of A under which the state's equation s = φ(W s + u), W = scale·A, always has one solution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.activations import Activation
+from notsodeep.errors import BadInput
+
+_CONTRACTION = 0.95
+_GRAM_STEPS = 5
+
+
+class SpectralBound(nn.Module):
+    """A ↦ A·min(1, 0.95/(L·scale·b)), b ≥ ‖A‖₂: the map then contracts by 0.95 at least, whatever training does.
+
+    b is the bound of Gram iteration, b = ‖G_k‖_F^(1/2^k) with G_0 = A, G_(j+1) = G_jᵀG_j: never below the norm, within a few
+    per cent of it, and differentiable.
+
+    Ref: Delattre et al. (2023).
+    """
+
+    def __init__(self, lipschitz: float, scale: float) -> None:
+        super().__init__()
+        self.largest = _CONTRACTION / (lipschitz * scale)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * (self.largest / gram_bound(weight)).clamp(max=1.0)
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return weight
+
+    def extra_repr(self) -> str:
+        return f"norm at most {self.largest:.4g}"
+
+
+class MonotoneForm(nn.Module):
+    """(P, S) ↦ A with L·scale·A = (1 − μ)I − PᵀP + S − Sᵀ, μ = 0.05: the symmetric part stays below 1 − μ.
+
+    For a non-decreasing φ of slope at most L every eigenvalue of I − J then has a real part ≥ μ, so there is one equilibrium,
+    and damped or accelerated steps reach it, though ‖W‖ may be far above 1.
+
+    Ref: Winston & Kolter (2020).
+    """
+
+    def __init__(self, lipschitz: float, scale: float) -> None:
+        super().__init__()
+        self.factor = lipschitz * scale
+
+    def forward(self, root: Tensor, skew: Tensor) -> Tensor:
+        identity = torch.eye(len(root), dtype=root.dtype, device=root.device)
+        return (_CONTRACTION * identity - root.mT @ root + skew - skew.mT) / self.factor
+
+    def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest (P, S): exact where the symmetric part is already below the bound."""
+        scaled = weight.double() * self.factor
+        gap = _CONTRACTION * torch.eye(len(weight), dtype=torch.float64, device=weight.device) - 0.5 * (
+            scaled + scaled.mT
+        )
+        values, vectors = torch.linalg.eigh(gap)
+        root = values.clamp(min=0.0).sqrt()[:, None] * vectors.mT
+        return root.to(weight), (0.25 * (scaled - scaled.mT)).to(weight)
+
+
+def gram_bound(weight: Tensor, steps: int = _GRAM_STEPS) -> Tensor:
+    """An upper bound of ‖weight‖₂, by Gram iteration: each step squares the singular values' ratios."""
+    gram, log = weight, weight.new_zeros(())
+    for _ in range(steps):
+        size = torch.linalg.matrix_norm(gram)
+        gram, log = gram / size, 2.0 * (log + size.log())
+        gram = gram.mT @ gram
+    bound: Tensor = ((log + torch.linalg.matrix_norm(gram).log()) / 2.0**steps).exp()
+    return bound
+
+
+def parametrization(name: str, phi: Callable[[Tensor], Tensor], scale: float) -> nn.Module:
+    """The parametrization of that name for activation φ and W = scale·A."""
+    kinds: dict[str, Any] = {"spectral": SpectralBound, "monotone": MonotoneForm}
+    if name not in kinds:
+        raise BadInput(f"well_posed must be 'spectral', 'monotone' or None, got {name!r}.")
+    if not isinstance(phi, Activation) or not 0.0 < phi.lipschitz < math.inf:
+        raise BadInput(f"well_posed needs an activation with a Lipschitz constant; {phi} has none.")
+    if name == "monotone" and not _non_decreasing(phi):
+        raise BadInput(
+            f"well_posed='monotone' needs a non-decreasing activation; {phi} falls somewhere. Use 'spectral'."
+        )
+    module: nn.Module = kinds[name](phi.lipschitz, scale)
+    return module
+
+
+def _non_decreasing(phi: Activation) -> bool:
+    grid = torch.linspace(-30.0, 30.0, 6001, dtype=torch.float64)
+    return bool((phi(grid).diff() >= -1e-12).all())

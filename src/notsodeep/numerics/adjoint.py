@@ -1,0 +1,70 @@
+"""How a gradient passes through a fixed point.
+
+At z = f(z, θ), with J = ∂f/∂z: dz = (I − J)⁻¹ (∂f/∂θ) dθ, so a cotangent g becomes u = Jᵀu + g, another fixed point, and θ's
+gradient is (∂f/∂θ)ᵀu. That is exact (`ImplicitAdjoint`, the default), needs no memory of the forward steps, and is itself
+differentiable to any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from notsodeep.errors import BadInput
+from notsodeep.numerics.iteration import Plan
+from notsodeep.numerics.solvers import Anderson, Solver
+
+
+@dataclass(frozen=True)
+class ImplicitAdjoint:
+    """The exact gradient: u = Jᵀu + g is solved with a solver and tolerance of its own."""
+
+    solver: Solver = Anderson()  # noqa: RUF009 (a frozen value)
+    tol: float | None = None
+    max_steps: int = 200
+    throw: bool = True
+
+    def __post_init__(self) -> None:
+        _ = self.plan
+
+    @property
+    def plan(self) -> Plan:
+        return Plan(self.solver, self.tol, True, self.max_steps, throw=self.throw)
+
+
+@dataclass(frozen=True)
+class PhantomAdjoint:
+    """Jacobian-free: the solution is followed by `steps` damped steps z ← z + damping·(f(z) − z), and those are differentiated.
+
+    The gradient is that of a truncated Neumann series of (I − J)⁻¹: cheap, biased. One step is "Jacobian-free backpropagation".
+
+    Ref: Fung et al. (2022); Geng et al. (2021).
+    """
+
+    steps: int = 5
+    damping: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+            raise BadInput(f"A phantom gradient takes a whole number of steps ≥ 1, got {self.steps!r}.")
+        if not 0.0 < self.damping <= 1.0:
+            raise BadInput(f"The damping of a phantom gradient must be in (0, 1], got {self.damping!r}.")
+
+
+def OneStepAdjoint() -> PhantomAdjoint:  # noqa: N802 (reads like the classes beside it)
+    """The gradient of one step at the solution."""
+    return PhantomAdjoint(steps=1)
+
+
+@dataclass(frozen=True)
+class UnrolledAdjoint:
+    """Differentiate through every step of the solver: exact in the limit, with memory for every step."""
+
+
+Adjoint = ImplicitAdjoint | PhantomAdjoint | UnrolledAdjoint
+
+
+def require_adjoint(value: object) -> None:
+    if not isinstance(value, ImplicitAdjoint | PhantomAdjoint | UnrolledAdjoint):
+        raise BadInput(
+            f"adjoint must be ImplicitAdjoint(), PhantomAdjoint(), OneStepAdjoint() or UnrolledAdjoint(), got {value!r}."
+        )

@@ -1,0 +1,199 @@
+"""The fixed point as a differentiable operation of its arguments: exact gradients of any order, under `torch.func` too.
+
+Ref: docs/theory.md, section 7.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.numerics.capture import require_all_seen, transforms_active
+from notsodeep.numerics.eager import eager
+from notsodeep.numerics.iteration import Map, Plan, iterate
+from notsodeep.numerics.solution import Solution
+
+Step = Callable[..., Tensor]
+
+
+@eager
+def equilibrium(
+    f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoint: Adjoint, what: str = "The fixed point"
+) -> Solution:
+    """z = f(z, *args) from z0, (n, d): a `Solution` whose value carries the gradient that `adjoint` says."""
+    if isinstance(adjoint, UnrolledAdjoint):
+        solution = iterate(lambda z: f(z, *args), z0, plan)
+        if plan.throw:
+            solution.raise_unless_converged(what)
+        return solution
+    implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
+    box = _Box()
+    z = _Equilibrium.apply(_Direct(f), _Task(plan, implicit, what, box), z0.detach(), *args)
+    if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
+        z = z.detach()
+        for _ in range(adjoint.steps):
+            z = torch.lerp(z, f(z, *args), adjoint.damping)
+    assert box.solution is not None
+    return replace(box.solution, value=z)
+
+
+class _Box:
+    """Carries a solution out of an autograd function, which returns tensors only."""
+
+    solution: Solution | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    plan: Plan
+    adjoint: ImplicitAdjoint | None
+    what: str
+    box: _Box
+
+    def backward(self) -> _Task:
+        assert self.adjoint is not None
+        return _Task(self.adjoint.plan, self.adjoint, f"The gradient of {self.what[0].lower()}{self.what[1:]}", _Box())
+
+    def solve(self, step: Map, z0: Tensor) -> Tensor:
+        solution = iterate(step, z0, self.plan)
+        if self.plan.throw:
+            solution.raise_unless_converged(self.what)
+        self.box.solution = solution
+        value: Tensor = solution.value
+        return value
+
+
+class _Equation(ABC):
+    """z = step(z) with step = bind(*args). The first `states` of its arguments are laid out like z."""
+
+    states: int
+
+    @abstractmethod
+    def bind(self, *args: Tensor) -> Map:
+        """The map to iterate; what can be prepared once is prepared here."""
+
+    @abstractmethod
+    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
+        """`size` copies at once, as one state of size·n rows; the arguments past `states` have batch axes `in_dims`."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Direct(_Equation):
+    """z = f(z, *args)."""
+
+    f: Step
+    states = 0
+
+    def bind(self, *args: Tensor) -> Map:
+        return lambda z: self.f(z, *args)
+
+    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
+        many = torch.vmap(self.f, in_dims=(0, *in_dims))
+        return _Direct(lambda z, *args: many(z.unflatten(0, (size, -1)), *args).flatten(0, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _Transposed(_Equation):
+    """u = Jᵀu + g, J the Jacobian of `inner` at z: the arguments are (z, g, *args of inner)."""
+
+    inner: _Equation
+
+    @property
+    def states(self) -> int:  # type: ignore[override]
+        return 2 + self.inner.states
+
+    def bind(self, *args: Tensor) -> Map:
+        z, g, *rest = args
+        pull = torch.func.vjp(self.inner.bind(*rest), z)[1]
+        return lambda u: pull(u)[0] + g
+
+    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
+        return _Transposed(self.inner.batched(size, in_dims))
+
+
+class _Equilibrium(torch.autograd.Function):
+    """(equation, task, z0, *args) → z, with z = equation(z, *args)."""
+
+    @staticmethod
+    def forward(equation: _Equation, task: _Task, z0: Tensor, *args: Tensor) -> Tensor:
+        z = task.solve(equation.bind(*args), z0)
+        return z.clone() if z is z0 else z
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        equation, task, _, *args = inputs
+        ctx.equation, ctx.task = equation, task
+        if task.adjoint is None:
+            ctx.mark_non_differentiable(output)
+        else:
+            ctx.save_for_backward(output, *args)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        if ctx.task.adjoint is None:
+            return (None,) * len(ctx.needs_input_grad)
+        z, *args = ctx.saved_tensors
+        grads: Sequence[Tensor | None]
+        if torch.is_grad_enabled() or transforms_active():
+            grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args)
+        else:
+            grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, ctx.needs_input_grad[3:])
+        return (None, None, None, *grads)
+
+    @staticmethod
+    def vmap(  # type: ignore[override]
+        info: Any, in_dims: Any, equation: _Equation, task: _Task, z0: Tensor, *args: Tensor
+    ) -> tuple[Tensor, int]:
+        size = info.batch_size
+        _, _, z0_dim, *dims = in_dims
+        kept = [
+            _stacked(arg, dim, size) if k < equation.states else arg
+            for k, (arg, dim) in enumerate(zip(args, dims, strict=True))
+        ]
+        many = equation.batched(size, dims[equation.states :])
+        z = _Equilibrium.apply(many, task, _stacked(z0, z0_dim, size), *kept)
+        return z.unflatten(0, (size, -1)), 0
+
+
+def _stacked(state: Tensor, dim: int | None, size: int) -> Tensor:
+    """(size·n, d) from a state with, or without, a batch axis."""
+    moved = state.expand(size, *state.shape) if dim is None else state.movedim(dim, 0)
+    return moved.flatten(0, 1)
+
+
+def _gradients(
+    equation: _Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The same numbers as `_differentiable_gradients`, with one evaluation of f and no graph kept."""
+    with torch.enable_grad():
+        here = z.detach().requires_grad_()
+        leaves = [arg.detach().requires_grad_(need) for arg, need in zip(args, needed, strict=True)]
+        image = equation.bind(*leaves)(here)
+    wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
+    if not image.requires_grad:
+        return [None] * len(args)
+    require_all_seen(image, [here, *wanted])
+
+    def pull(u: Tensor) -> Tensor:
+        found = torch.autograd.grad(image, here, u, retain_graph=True, allow_unused=True)[0]
+        return g if found is None else found + g
+
+    u = task.solve(pull, g)
+    found = iter(torch.autograd.grad(image, wanted, u, allow_unused=True) if wanted else ())
+    return [next(found) if need else None for need in needed]
+
+
+def _differentiable_gradients(
+    equation: _Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """u = Jᵀu + g as an equilibrium of its own, then (∂f/∂args)ᵀu: each a differentiable function of z, g and the arguments."""
+    u = _Equilibrium.apply(_Transposed(equation), task, g.detach(), z, g, *args)
+    pull = torch.func.vjp(lambda *others: equation.bind(*others)(z), *args)[1]
+    grads: tuple[Tensor, ...] = pull(u)
+    return grads

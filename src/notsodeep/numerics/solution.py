@@ -1,0 +1,119 @@
+"""What a fixed-point iteration found, sample by sample."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from torch import Tensor
+
+from notsodeep.errors import NotConverged
+
+
+class Reason(StrEnum):
+    """Why an iteration ended, from best to worst."""
+
+    converged = "converged"
+    max_steps = "max_steps"
+    stalled = "stalled"
+    diverged = "diverged"
+    nan = "nan"
+
+
+REASONS = tuple(Reason)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A fixed point and how it was found.
+
+    ``value`` is laid out like the start; each sample has the iterate of its smallest residual. ``steps`` counts, for each
+    sample, the evaluations of f until it was within tolerance (or all of them); ``residuals`` is the trace, (evaluations, n),
+    of ‖f(z) − z‖/‖f(z)‖, or of ‖f(z) − z‖ for absolute stopping; ``residual`` its smallest value for each sample. ``status``
+    holds each sample's place in `REASONS`, ``reason`` the worst of them.
+    """
+
+    value: Any
+    steps: Tensor
+    residual: Tensor
+    residuals: Tensor
+    status: Tensor
+    tol: float
+    relative: bool
+    low_precision_steps: int = 0
+
+    @property
+    def converged(self) -> Tensor:
+        """(n,) mask."""
+        return self.status == 0
+
+    @property
+    def reason(self) -> Reason:
+        return REASONS[int(self.status.max())]
+
+    @property
+    def evaluations(self) -> int:
+        """How often f was evaluated."""
+        return len(self.residuals)
+
+    def raise_unless_converged(self, what: str = "The fixed point") -> None:
+        if self.reason is Reason.converged:
+            return
+        kind = "relative residual" if self.relative else "residual"
+        failed = ~self.converged
+        worst = float(self.residual[failed].max())
+        count, n = int(failed.sum()), len(failed)
+        which = "" if n == 1 else f" for {count} of {n} samples"
+        raise NotConverged(
+            f"{what} was not found{which}: {self._meaning()} The best {kind} is {worst:.2e}, the tolerance {self.tol:.1e}, "
+            f"after {self.evaluations} evaluations. {self._remedy()}",
+            residual=self.residual,
+            residuals=self.residuals,
+            steps=self.evaluations,
+            reason=self.reason,
+            solution=self,
+        )
+
+    def _meaning(self) -> str:
+        match self.reason:
+            case Reason.nan:
+                return "f returned NaN or infinity at a state that is finite and had not grown."
+            case Reason.diverged:
+                return "the iterates move away from each other: the map is not contractive there."
+            case Reason.stalled:
+                return "the residual stopped shrinking: the iterates cycle, or rounding is all that is left."
+        return f"the iteration still converges, by a factor of {self._rate():.3g} a step, but ran out of steps."
+
+    def _remedy(self) -> str:
+        match self.reason:
+            case Reason.nan:
+                rows = (self.status == REASONS.index(Reason.nan)).nonzero().flatten().tolist()
+                return f"Look at the inputs of sample {', '.join(map(str, rows[:5]))}{', …' * (len(rows) > 5)} and at f itself."
+            case Reason.diverged:
+                return (
+                    "Use Anderson() or Broyden(), damp the steps (Picard(damping=0.5)), or make the map contractive: a "
+                    "smaller var_a, or DEQ(well_posed='spectral')."
+                )
+            case Reason.stalled:
+                return (
+                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise use Anderson() "
+                    "or Broyden(), or a smaller damping."
+                )
+        needed = self._steps_needed()
+        more = f"Set max_steps to about {needed}, or" if needed else "Raise max_steps, or"
+        return f"{more} use Anderson() or Broyden(), which need fewer steps; or pass throw=False to take what there is."
+
+    def _rate(self) -> float:
+        """The factor by which the slowest sample's residual shrank, a step, over the second half of the trace."""
+        trace = self.residuals[:, int(self.residual.argmax())]
+        last, middle = float(trace[-1]), float(trace[len(trace) // 2])
+        steps = len(trace) - 1 - len(trace) // 2
+        return (last / middle) ** (1 / steps) if steps > 0 and middle > 0 and last > 0 else math.nan
+
+    def _steps_needed(self) -> int | None:
+        rate, worst = self._rate(), float(self.residual.max())
+        if not (0.0 < rate < 1.0 and self.tol > 0.0):
+            return None
+        return math.ceil(1.2 * (self.evaluations + math.log(self.tol / worst) / math.log(rate)))
