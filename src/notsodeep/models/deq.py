@@ -18,6 +18,7 @@ from notsodeep.models.explicit import Readout, gaussian
 from notsodeep.models.exported import picard_loop
 from notsodeep.models.well_posed import parametrization
 from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
+from notsodeep.numerics.affine_step import AffineStep
 from notsodeep.numerics.equilibrium import equilibrium
 from notsodeep.numerics.iteration import Plan
 from notsodeep.numerics.precision import FullPrecision, Precision
@@ -113,9 +114,10 @@ class DEQ(nn.Module):
             u = u * inward
         return self.A * recurrent, u if self.bias is None else u + self.bias
 
-    def step(self, s: Tensor, weight: Tensor, u: Tensor) -> Tensor:
-        """φ(W s + u), whose fixed point is √m z*."""
-        return self.form.phi(functional.linear(s, weight) + u)
+    @property
+    def step(self) -> AffineStep:
+        """step(s, W, u) = φ(W s + u), whose fixed point is √m z*."""
+        return AffineStep(self.form.phi)
 
     def solve(self, x: Tensor) -> Solution:
         """The features z* of x, (n, p), with steps, residuals, and which samples converged."""
@@ -129,8 +131,8 @@ class DEQ(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(…, m): z*."""
+        x = checks.batch(x, self.in_features, self.B, "DEQ")
         if torch.compiler.is_exporting() or x.numel() == 0:
-            x = checks.batch(x, self.in_features, self.B, "DEQ")
             weight, u = self.terms(x.reshape(-1, self.in_features))
             start = self.form.phi(u)
             if x.numel() == 0:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from notsodeep.activations import Activation
 from notsodeep.errors import BadInput
 
-_CONTRACTION = 0.95
+_CONTRACTION, _MONOTONE_NORM = 0.95, 2.0
 _GRAM_STEPS = 5
 
 
@@ -40,10 +40,11 @@ class SpectralBound(nn.Module):
 
 
 class MonotoneForm(nn.Module):
-    """(P, S) ↦ A with L·scale·A = (1 − μ)I − PᵀP + S − Sᵀ, μ = 0.05: the symmetric part stays below 1 − μ.
+    """(P, S) ↦ A with L·scale·A = M·min(1, 2/‖M‖), M = (1 − μ)I − PᵀP + S − Sᵀ and μ = 0.05: its symmetric part stays below 1.
 
     For a non-decreasing φ of slope at most L every eigenvalue of I − J then has a real part ≥ μ, so there is one equilibrium,
-    and damped or accelerated steps reach it, though ‖W‖ may be far above 1.
+    though ‖W‖ may be above 1. Up to a norm of 2 accelerated steps reach it, whatever training does; without that bound M could
+    grow until nothing does. ‖M‖ is bounded as in `SpectralBound`.
 
     Ref: Winston & Kolter (2020).
     """
@@ -54,7 +55,8 @@ class MonotoneForm(nn.Module):
 
     def forward(self, root: Tensor, skew: Tensor) -> Tensor:
         identity = torch.eye(len(root), dtype=root.dtype, device=root.device)
-        return (_CONTRACTION * identity - root.mT @ root + skew - skew.mT) / self.factor
+        monotone = _CONTRACTION * identity - root.mT @ root + skew - skew.mT
+        return monotone * (_MONOTONE_NORM / gram_bound(monotone)).clamp(max=1.0) / self.factor
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest (P, S): exact where the symmetric part is already below the bound."""

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.eager import eager
 
 _SUBSTITUTIONS: list[_Substitution] = []
 
@@ -33,6 +35,7 @@ class _Recorder(TorchFunctionMode):
         self.known = {id(tensor): tensor for tensor in known}  # holding them keeps an id from being given again
         self.found: dict[int, Tensor] = {}
 
+    @eager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for leaf in pytree.tree_leaves((args, kwargs)):
@@ -46,7 +49,9 @@ class _Recorder(TorchFunctionMode):
 
     def _wanted(self, leaf: Tensor) -> bool:
         with torch._C.DisableTorchFunction():
-            return leaf.is_floating_point() and (self.everything or leaf.requires_grad)
+            if not leaf.is_floating_point():
+                return False
+            return self.everything or leaf.requires_grad or unpack_dual(leaf).tangent is not None
 
 
 class _Substitution(TorchFunctionMode):
@@ -56,6 +61,7 @@ class _Substitution(TorchFunctionMode):
         super().__init__()
         self.others = {id(old): new for old, new in zip(captured, others, strict=True)}
 
+    @eager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = pytree.tree_map_only(Tensor, self.replace, (args, kwargs or {}))
         return func(*args, **kwargs)

@@ -5,6 +5,7 @@ Ref: docs/theory.md, section 7.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.errors import NumericsWarning
 from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.numerics.capture import require_all_seen, transforms_active
 from notsodeep.numerics.eager import eager
-from notsodeep.numerics.iteration import Map, Plan, iterate
-from notsodeep.numerics.solution import Solution
+from notsodeep.numerics.iteration import Plan, iterate
+from notsodeep.numerics.precision import Map
+from notsodeep.numerics.solution import Reason, Solution
 
 Step = Callable[..., Tensor]
 
@@ -27,6 +30,11 @@ def equilibrium(
     f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoint: Adjoint, what: str = "The fixed point"
 ) -> Solution:
     """z = f(z, *args) from z0, (n, d): a `Solution` whose value carries the gradient that `adjoint` says."""
+    with torch.autocast(z0.device.type, enabled=False):  # solvers work in the state's precision; f may choose its own
+        return _equilibrium(f, z0, args, plan, adjoint, what)
+
+
+def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoint: Adjoint, what: str) -> Solution:
     if isinstance(adjoint, UnrolledAdjoint):
         solution = iterate(lambda z: f(z, *args), z0, plan)
         if plan.throw:
@@ -55,15 +63,20 @@ class _Task:
     adjoint: ImplicitAdjoint | None
     what: str
     box: _Box
+    is_backward: bool = False
 
     def backward(self) -> _Task:
         assert self.adjoint is not None
-        return _Task(self.adjoint.plan, self.adjoint, f"The gradient of {self.what[0].lower()}{self.what[1:]}", _Box())
+        what = self.what if self.is_backward else f"The gradient of {self.what[0].lower()}{self.what[1:]}"
+        return _Task(self.adjoint.plan, self.adjoint, what, _Box(), is_backward=True)
 
     def solve(self, step: Map, z0: Tensor) -> Tensor:
         solution = iterate(step, z0, self.plan)
         if self.plan.throw:
             solution.raise_unless_converged(self.what)
+        elif self.is_backward and solution.reason is not Reason.converged:
+            message = f"{self.what} is not exact: {solution.reason}, residual {float(solution.residual.max()):.1e}."
+            warnings.warn(message, NumericsWarning, stacklevel=2)
         self.box.solution = solution
         value: Tensor = solution.value
         return value
@@ -91,6 +104,10 @@ class _Direct(_Equation):
     states = 0
 
     def bind(self, *args: Tensor) -> Map:
+        bind = getattr(self.f, "bind", None)
+        if bind is not None:  # a step that can prepare itself
+            prepared: Map = bind(*args)
+            return prepared
         return lambda z: self.f(z, *args)
 
     def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
@@ -117,6 +134,19 @@ class _Transposed(_Equation):
         return _Transposed(self.inner.batched(size, in_dims))
 
 
+@dataclass(frozen=True, eq=False)
+class _Tangent(_Transposed):
+    """v = J v + r: as `_Transposed`, forwards."""
+
+    def bind(self, *args: Tensor) -> Map:
+        z, r, *rest = args
+        step = self.inner.bind(*rest)
+        return lambda v: torch.func.jvp(step, (z,), (v,))[1] + r
+
+    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
+        return _Tangent(self.inner.batched(size, in_dims))
+
+
 class _Equilibrium(torch.autograd.Function):
     """(equation, task, z0, *args) → z, with z = equation(z, *args)."""
 
@@ -133,6 +163,7 @@ class _Equilibrium(torch.autograd.Function):
             ctx.mark_non_differentiable(output)
         else:
             ctx.save_for_backward(output, *args)
+            ctx.save_for_forward(output, *args)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
@@ -140,11 +171,23 @@ class _Equilibrium(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         z, *args = ctx.saved_tensors
         grads: Sequence[Tensor | None]
-        if torch.is_grad_enabled() or transforms_active():
-            grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args)
-        else:
-            grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, ctx.needs_input_grad[3:])
+        with torch.autocast(z.device.type, enabled=False):
+            if torch.is_grad_enabled() or transforms_active():
+                grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args)
+            else:
+                grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, ctx.needs_input_grad[3:])
         return (None, None, None, *grads)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor | None:  # type: ignore[override]
+        if ctx.task.adjoint is None:
+            return None
+        z, *args = ctx.saved_tensors
+        changes = [torch.zeros_like(a) if t is None else t for a, t in zip(args, tangents[3:], strict=True)]
+        with torch.autocast(z.device.type, enabled=False):
+            r = torch.func.jvp(lambda *others: ctx.equation.bind(*others)(z), tuple(args), tuple(changes))[1]
+            dz: Tensor = _Equilibrium.apply(_Tangent(ctx.equation), ctx.task.backward(), r.detach(), z, r, *args)
+        return dz
 
     @staticmethod
     def vmap(  # type: ignore[override]
@@ -164,7 +207,7 @@ class _Equilibrium(torch.autograd.Function):
 def _stacked(state: Tensor, dim: int | None, size: int) -> Tensor:
     """(size·n, d) from a state with, or without, a batch axis."""
     moved = state.expand(size, *state.shape) if dim is None else state.movedim(dim, 0)
-    return moved.flatten(0, 1)
+    return moved.flatten(0, 1).contiguous()
 
 
 def _gradients(

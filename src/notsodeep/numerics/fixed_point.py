@@ -14,7 +14,7 @@ from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint
 from notsodeep.numerics.capture import capture
 from notsodeep.numerics.eager import eager
 from notsodeep.numerics.equilibrium import equilibrium
-from notsodeep.numerics.iteration import Plan
+from notsodeep.numerics.iteration import Plan, default_tolerance
 from notsodeep.numerics.precision import FullPrecision, Precision
 from notsodeep.numerics.solution import Solution
 from notsodeep.numerics.solvers import Anderson, Solver
@@ -45,9 +45,16 @@ def fixed_point(
     """
     require_adjoint(adjoint)
     layout = Layout.of(z0)
-    plan = Plan(solver, tol, relative, max_steps, precision, throw)
     start = layout.pack(z0)
-    f = _in_present_autocast(f, start.device.type)
+    kind = start.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        f = _autocast(f, kind, dtype)
+        # Residuals end at the rounding of what f computes in, whatever the state is kept in.
+        tol = default_tolerance(dtype) if tol is None else tol
+        if isinstance(adjoint, ImplicitAdjoint) and adjoint.tol is None:
+            adjoint = replace(adjoint, tol=default_tolerance(dtype))
+    plan = Plan(solver, tol, relative, max_steps, precision, throw)
     closed: Callable[..., Any]
     if args is not None:
         closed, tensors = f, tuple(args)
@@ -59,17 +66,14 @@ def fixed_point(
     def step(z: Tensor, *others: Tensor) -> Tensor:
         image = closed(layout.unpack(z), *others)
         layout.require_same(image)
-        return layout.pack(image)
+        return layout.pack(image).to(z.dtype)
 
     solution = equilibrium(step, start, tensors, plan, adjoint)
     return replace(solution, value=layout.unpack(solution.value))
 
 
-def _in_present_autocast(f: Callable[..., Any], device_type: str) -> Callable[..., Any]:
+def _autocast(f: Callable[..., Any], device_type: str, dtype: torch.dtype) -> Callable[..., Any]:
     """f in the autocast state of now, so that a backward pass outside of it sees the same function."""
-    if not torch.is_autocast_enabled(device_type):
-        return f
-    dtype = torch.get_autocast_dtype(device_type)
 
     def inside(*args: Any) -> Any:
         with torch.autocast(device_type, dtype=dtype):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.precision import FullPrecision, Precision, require_precision
+from notsodeep.numerics.precision import FullPrecision, Map, Precision, require_precision
 from notsodeep.numerics.solution import REASONS, Reason, Solution
 from notsodeep.numerics.solvers import Anderson, Solver
-from notsodeep.numerics.tolerances import DIVERGED_GROWTH, EQUILIBRIUM_RTOL, STALL_SHRINK, STALL_STEPS
+from notsodeep.numerics.tolerances import DIVERGED_GROWTH, EQUILIBRIUM_RTOL, GROWING, STALL_SHRINK, STALL_STEPS
 
-Map = Callable[[Tensor], Tensor]
 _CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
     REASONS.index(r) for r in (Reason.converged, Reason.max_steps, Reason.stalled, Reason.diverged, Reason.nan)
 )
+
+_LOW_STEPS = 30  # a map that does not contract is left to full precision
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,12 @@ class Plan:
         require_precision(self.precision)
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        if self.tol is not None:
-            return self.tol
-        return EQUILIBRIUM_RTOL.get(str(dtype).removeprefix("torch."), 1e-5)
+        return default_tolerance(dtype) if self.tol is None else self.tol
+
+
+def default_tolerance(dtype: torch.dtype) -> float:
+    """The relative residual that is asked for in this dtype where nobody says."""
+    return EQUILIBRIUM_RTOL[str(dtype).removeprefix("torch.")]
 
 
 def iterate(f: Map, z0: Tensor, plan: Plan) -> Solution:
@@ -57,117 +60,104 @@ def iterate(f: Map, z0: Tensor, plan: Plan) -> Solution:
     the iterate of its smallest residual.
     """
     tol = plan.tolerance(z0.dtype)
-    levels = list(plan.precision.levels(z0.device, z0.dtype))
+    floor = torch.finfo(z0.dtype).eps
+    stages = list(plan.precision.stages(f, z0, tol))
     z, memory = z0, plan.solver.init(z0)
-    best: _Best | None = None
+    progress: _Progress | None = None
     trace: list[Tensor] = []
     low_steps = 0
     for step in range(1, plan.max_steps + 1):
-        with levels[0].context():
-            fz = f(z)
-        fz = fz.to(z.dtype)
-        size, scale = _norms(z, fz)
-        residual = size / (scale + torch.finfo(z.dtype).eps) if plan.relative else size
+        fz = stages[0].evaluate(z).to(z.dtype)
+        size = torch.linalg.vector_norm(fz - z, dim=1)
+        residual = size / (torch.linalg.vector_norm(fz, dim=1) + floor) if plan.relative else size
         trace.append(residual.detach())
-        if len(levels) > 1:
+        if len(stages) > 1 and step < plan.max_steps:
             low_steps += 1
-            if _spent(trace, max(levels[0].floor, tol if plan.relative else 0.0)):
-                levels.pop(0)
+            if not float(residual.max()) > stages[0].floor or low_steps > _LOW_STEPS:
+                stages.pop(0)
                 memory = plan.solver.init(z)  # differences across precisions would be noise
-            z, memory = plan.solver.step(memory, z, fz, size)
-            continue
-        if best is None:
-            best = _Best(z, residual, size, step)
         else:
-            best.update(z, residual, size, step)
-        best.judge(tol, step)
-        if best.finished:
-            break
-        if best.any_failed:
-            failed = best.failed[:, None]
-            z, fz = torch.where(failed, best.z, z), torch.where(failed, best.z, fz)
+            progress = progress or _Progress(z, size.detach(), tol)
+            if progress.finished_by(z, residual.detach(), size.detach()):
+                break
+            if not progress.clean:
+                failed = progress.failed[:, None]
+                z, fz = torch.where(failed, progress.z, z), torch.where(failed, progress.z, fz)
         z, memory = plan.solver.step(memory, z, fz, size)
-    if best is None:
-        raise BadInput(f"max_steps = {plan.max_steps} ended before the first step in full precision; raise it.")
-    return best.solution(trace, tol, plan.relative, low_steps)
+    assert progress is not None
+    status, steps = progress.outcome(), _first_within(trace, tol, low_steps)
+    return Solution(progress.z, steps, progress.residual, torch.stack(trace), status, tol, plan.relative, low_steps)
 
 
-def _norms(z: Tensor, fz: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.linalg.vector_norm(fz - z, dim=1), torch.linalg.vector_norm(fz, dim=1)
+def _first_within(trace: list[Tensor], tol: float, ignored: int) -> Tensor:
+    """For each sample the number of evaluations after which it was within tolerance; all of them where it never was."""
+    within = torch.stack(trace) <= tol
+    within[:ignored] = False
+    return torch.where(within.any(0), within.int().argmax(0) + 1, len(trace))
 
 
-def _spent(trace: list[Tensor], floor: float) -> bool:
-    """Whether the present precision has given what it can: below its floor, or no longer shrinking well."""
-    worst = float(trace[-1].max())
-    return not worst > floor or (len(trace) > 1 and worst > 0.8 * float(trace[-2].max()) and len(trace) > 30)
+class _Progress:
+    """Each sample's best iterate so far, and what became of it.
 
+    Where every sample improves, as nearly always, one comparison is all that a step costs, and nothing is copied.
+    """
 
-class _Best:
-    """Each sample's best iterate so far, and what became of it."""
-
-    def __init__(self, z: Tensor, residual: Tensor, size: Tensor, step: int) -> None:
-        self.z, self.residual = z, residual.detach()
-        self.first = self.last = size.detach()
-        self.started = step
-        self.checkpoint = self.residual
+    def __init__(self, z: Tensor, size: Tensor, tol: float) -> None:
+        self.z, self.tol = z, tol
+        self.first = self.last = size
+        self.residual = torch.full_like(size, torch.inf)
+        self.checkpoint = self.residual, self.residual
         self.status = torch.full_like(size, _MAX_STEPS, dtype=torch.long)
-        self.steps = torch.zeros_like(self.status)
-        bad = ~torch.isfinite(self.residual)
-        self._fail(bad, _NAN)
-        self.finished = False
+        self.clean = True
+        self.count = 0
 
-    def update(self, z: Tensor, residual: Tensor, size: Tensor, step: int) -> None:
-        residual, size = residual.detach(), size.detach()
-        open_ = self.status != _NAN
+    def finished_by(self, z: Tensor, residual: Tensor, size: Tensor) -> bool:
+        """Take note of a step; True when no sample is left to go on for."""
         better = residual < self.residual
-        if bool((better | ~open_).all()) and bool(open_.all()):
-            self.z, self.residual = z, residual  # the common case: no copy
-        elif bool(better.any()):
-            better = better & open_
-            self.z = torch.where(better[:, None], z, self.z)
-            self.residual = torch.where(better, residual, self.residual)
-        waiting = self.status == _MAX_STEPS
-        grown = size > DIVERGED_GROWTH * self.first
-        bad = ~torch.isfinite(residual) & waiting
-        if bool((bad | (grown & waiting)).any()):
-            growing = self.last > 10 * self.first
-            self._fail(waiting & (grown | (bad & growing)) & ~(bad & ~growing), _DIVERGED)
-            self._fail(bad & ~growing, _NAN)
-        self.last = torch.where(torch.isfinite(size), size, self.last)
-        if (step - self.started) % STALL_STEPS == 0:
-            waiting = self.status == _MAX_STEPS
-            self._fail(waiting & (self.residual > STALL_SHRINK * self.checkpoint), _STALLED)
-            self.checkpoint = self.residual
+        all_better, all_within = torch.stack([better.all(), (residual <= self.tol).all()]).tolist()
+        if all_better and self.clean:
+            self.z, self.residual, self.last = z, residual, size
+        else:
+            self._update(z, residual, size, better)
+        if all_within and self.clean:
+            return True
+        if self.count % STALL_STEPS == STALL_STEPS - 1:
+            self._look_back(size)
+        self.count += 1
+        return not self.clean and not bool((self._open & (self.residual > self.tol)).any())
 
-    def judge(self, tol: float, step: int) -> None:
-        """Mark what is within tolerance; all is finished when nothing waits."""
-        within = self.residual <= tol
-        self.steps = torch.where((self.status == _MAX_STEPS) & (self.steps == 0) & within, step, self.steps)
-        self.status = torch.where(within & (self.status != _NAN), _CONVERGED, self.status)
-        self.finished = not bool((self.status == _MAX_STEPS).any())
+    def _look_back(self, size: Tensor) -> None:
+        """Every so many steps: has a sample moved on since the last look, relative to ‖f(z)‖ or at all?"""
+        residual, before = self.checkpoint
+        stuck = self.residual > STALL_SHRINK * residual
+        self._fail((size > DIVERGED_GROWTH * self.first) | (stuck & (size > GROWING * self.first)), _DIVERGED)
+        self._fail(stuck & (size > STALL_SHRINK * before), _STALLED)
+        self.checkpoint = self.residual, size
+
+    def _update(self, z: Tensor, residual: Tensor, size: Tensor, better: Tensor) -> None:
+        better = better & (self.status < _DIVERGED)
+        self.z = torch.where(better[:, None], z, self.z)
+        self.residual = torch.where(better, residual, self.residual)
+        finite = torch.isfinite(residual)
+        growing = self.last > GROWING * self.first
+        self._fail(~finite & ~growing, _NAN)
+        self._fail((~finite & growing) | (size > DIVERGED_GROWTH * self.first), _DIVERGED)
+        self.last = torch.where(finite, size, self.last)
+
+    @property
+    def _open(self) -> Tensor:
+        return self.status == _MAX_STEPS
 
     def _fail(self, which: Tensor, status: int) -> None:
-        self.status = torch.where(which, status, self.status)
+        """Mark those of the open samples, unless they are within tolerance already."""
+        self.status = torch.where(which & self._open & ~(self.residual <= self.tol), status, self.status)
+        self.clean = not bool((self.status > _MAX_STEPS).any())
 
     @property
     def failed(self) -> Tensor:
         return self.status > _STALLED
 
-    @property
-    def any_failed(self) -> bool:
-        return bool(self.failed.any())
-
-    def solution(self, trace: list[Tensor], tol: float, relative: bool, low_steps: int) -> Solution:
-        # Out of steps with a residual above where it began: slow divergence.
-        self._fail((self.status == _MAX_STEPS) & (self.last > 10 * self.first), _DIVERGED)
-        steps = torch.where(self.steps == 0, len(trace), self.steps)
-        return Solution(
-            value=self.z,
-            steps=steps,
-            residual=self.residual,
-            residuals=torch.stack(trace),
-            status=self.status,
-            tol=tol,
-            relative=relative,
-            low_precision_steps=low_steps,
-        )
+    def outcome(self) -> Tensor:
+        """Each sample's status at the end; out of steps, with a residual well above the first, is slow divergence."""
+        self._fail(self.last > GROWING * self.first, _DIVERGED)
+        return torch.where(self.residual <= self.tol, _CONVERGED, self.status)

@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 from notsodeep.errors import BadInput
 from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, TF32_FLOOR
 
-
-@dataclass(frozen=True)
-class Level:
-    """One precision: `context()` to evaluate f in, and the relative residual beyond which it has no more to give."""
-
-    name: str
-    floor: float
-
-    def context(self) -> AbstractContextManager[None]:
-        if self.name == "bfloat16":
-            return _bfloat16()
-        if self.name == "tf32":
-            return _tf32()
-        return nullcontext()
+Map = Callable[[Tensor], Tensor]
 
 
-FULL = Level("full", 0.0)
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A way to evaluate f, good down to a relative residual of about `floor`; 0 for full precision."""
+
+    evaluate: Map
+    floor: float = 0.0
+
+
+@runtime_checkable
+class Refinable(Protocol):
+    """A map that knows how to be cheap: it gives its own stages, the last of them as good as full precision for `tol`."""
+
+    def stages(self, tol: float) -> tuple[Stage, ...]: ...
 
 
 @dataclass(frozen=True)
 class FullPrecision:
     """Every step as f computes it."""
 
-    def levels(self, device: torch.device, dtype: torch.dtype) -> tuple[Level, ...]:  # noqa: ARG002
-        return (FULL,)
+    def stages(self, f: Map, z: Tensor, tol: float) -> tuple[Stage, ...]:  # noqa: ARG002
+        return (Stage(f),)
 
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """Float32 states on a CUDA device: matrix products in bfloat16 down to a relative residual of about 1e-3, then in TF32 to
-    about 1e-4, then in full, in which alone convergence is judged. Elsewhere every step is in full precision."""
+    """Float32 on a CUDA device: matrix products in bfloat16 down to a relative residual of about 4e-3, then in TF32 to about
+    5e-4, then in full, in which alone convergence is judged. Elsewhere every step is in full precision.
 
-    bfloat16: bool = True
-    tf32: bool = True
+    A `DEQ` does better: after one product in full precision, h = W z + u is carried on by h + W (z' − z), whose error is
+    that of TF32 times the ever smaller difference.
+    """
 
-    def levels(self, device: torch.device, dtype: torch.dtype) -> tuple[Level, ...]:
-        if device.type != "cuda" or dtype != torch.float32:
-            return (FULL,)
-        capability = torch.cuda.get_device_capability(device)
-        wanted = ((self.bfloat16, Level("bfloat16", BFLOAT16_FLOOR)), (self.tf32, Level("tf32", TF32_FLOOR)))
-        return (*(level for asked, level in wanted if asked and capability >= (8, 0)), FULL)
+    def stages(self, f: Map, z: Tensor, tol: float) -> tuple[Stage, ...]:
+        if z.device.type != "cuda" or z.dtype != torch.float32 or torch.cuda.get_device_capability(z.device) < (8, 0):
+            return (Stage(f),)
+        if isinstance(f, Refinable):
+            return f.stages(tol)
+        return (Stage(_inside(bfloat16, f), BFLOAT16_FLOOR), Stage(_inside(tf32, f), TF32_FLOOR), Stage(f))
 
 
 Precision = FullPrecision | MixedPrecision
@@ -62,14 +64,22 @@ def require_precision(value: object) -> None:
         raise BadInput(f"precision must be FullPrecision() or MixedPrecision(), got {value!r}.")
 
 
+def _inside(context: Callable[[], object], f: Map) -> Map:
+    def evaluate(z: Tensor) -> Tensor:
+        with context():  # type: ignore[attr-defined]
+            return f(z)
+
+    return evaluate
+
+
 @contextmanager
-def _bfloat16() -> Iterator[None]:
+def bfloat16() -> Iterator[None]:
     with torch.autocast("cuda", dtype=torch.bfloat16):
         yield
 
 
 @contextmanager
-def _tf32() -> Iterator[None]:
+def tf32() -> Iterator[None]:
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

@@ -96,11 +96,13 @@ class Anderson(Solver):
         iterates = torch.stack(now.z, dim=1)  # (n, k + 1, d)
         residuals = torch.stack(now.fz, dim=1) - iterates
         dz, dr = iterates.diff(dim=1), residuals.diff(dim=1)  # (n, k, d)
-        gram = dr @ dr.mT
+        gram, along = dr @ dr.mT, dr @ residuals[:, -1, :, None]
+        if z.dtype in (torch.float16, torch.bfloat16):  # no linear solver works in these
+            gram, along = gram.float(), along.float()
         mean = gram.diagonal(dim1=1, dim2=2).mean(1)
         ridge = max(self.ridge, torch.finfo(z.dtype).eps) * mean
         gram = gram + torch.diag_embed(ridge[:, None].expand(-1, dr.shape[1]))
-        gamma = torch.linalg.solve_ex(gram, dr @ residuals[:, -1, :, None])[0]  # (n, k, 1)
+        gamma = torch.linalg.solve_ex(gram, along)[0].to(z.dtype)  # (n, k, 1)
         mixed = plain - (gamma.mT @ (dz + self.damping * dr))[:, 0]
         # A sample that stands still has no history to mix (0/0): a plain step leaves it where it is.
         return torch.where(mean[:, None] > 0, mixed, plain), now
@@ -110,12 +112,13 @@ class Anderson(Solver):
 class Broyden(Solver):
     """Broyden's good method on g(z) = f(z) − z: z ← z − H g, with H ≈ (∂g/∂z)⁻¹ = −I + Σ_j u_j v_jᵀ, one more term a step.
 
-    The last `memory` terms are kept. `engage` as for `Anderson`: while plain steps shrink residuals fast, they are taken.
+    After `memory` terms it begins anew: without its oldest ones H would be the inverse of nothing. `engage` as for
+    `Anderson`: while plain steps shrink residuals fast, they are taken.
 
     Ref: Broyden (1965).
     """
 
-    memory: int = 12
+    memory: int = 20
     engage: float = 0.6
 
     def __post_init__(self) -> None:
@@ -129,6 +132,8 @@ class Broyden(Solver):
         now = memory.history.next(z, fz, size, 1, self.engage)
         if not now.engaged or len(now.z) < 2:
             return fz, _Inverse(now)
+        if len(memory.left) == self.memory:
+            return fz, _Inverse(now)
         g = fz - z
         dz, dg = z - now.z[0], g - (now.fz[0] - now.z[0])
         back = memory.apply_transposed(dz)  # Hᵀ Δz
@@ -138,8 +143,8 @@ class Broyden(Solver):
         change = (dz - memory.apply(dg)) / torch.where(usable, denominator, 1.0)
         inverse = _Inverse(
             now,
-            (*memory.left, torch.where(usable, change, 0.0))[-self.memory :],
-            (*memory.right, back)[-self.memory :],
+            (*memory.left, torch.where(usable, change, 0.0)),
+            (*memory.right, back),
         )
         return z - inverse.apply(g), inverse
 

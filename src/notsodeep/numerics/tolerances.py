@@ -35,11 +35,11 @@ DENSE_SPECTRUM = 600
 SYMMETRY_RTOL = 1e-6
 """Relative asymmetry up to which a matrix is taken for symmetric with round-off."""
 
-EQUILIBRIUM_RTOL = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 2e-2, "float16": 5e-3}
+EQUILIBRIUM_RTOL = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1e-2, "float16": 2e-3}
 """Relative residual ‖f(z) − z‖/‖f(z)‖ of a fixed point, where none is asked for, by the dtype of its state."""
 
-DIVERGED_GROWTH = 1e6
-"""A residual this many times its first one will not come back."""
+DIVERGED_GROWTH, GROWING = 1e6, 10.0
+"""A residual that many times its first one will not come back; one past the second had begun to go."""
 
 STALL_STEPS, STALL_SHRINK = 20, 0.99
 """A best residual that shrinks by less than this factor in so many steps has stalled."""

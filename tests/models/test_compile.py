@@ -1,0 +1,180 @@
+"""compile_deq: the explicit network, its design and its certificate."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import notsodeep as nsd
+from notsodeep.data.sources import load
+from notsodeep.models.readout import best_readout, ridge_readouts
+
+
+@pytest.fixture(scope="module")
+def digits():
+    found = load("digits")
+    return found.x.float(), found.y
+
+
+def random_deq(name="relu", width=256, out_features=10, **options):
+    return nsd.DEQ(
+        nsd.Implicit(name, 0.2), 64, width, out_features, generator=torch.Generator().manual_seed(0), **options
+    )
+
+
+def trained_deq(x, y, name="tanh"):
+    deq = random_deq(name, width=128)
+    optimiser = torch.optim.Adam(deq.parameters(), lr=1e-2)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(8):
+        for rows in torch.randperm(len(x), generator=draw).split(128):
+            optimiser.zero_grad()
+            functional.cross_entropy(deq(x[rows]), y[rows]).backward()
+            optimiser.step()
+    return deq
+
+
+@pytest.mark.parametrize(("name", "depth"), [("tanh", 1), ("relu", 2)])
+def test_a_random_deq(name, depth, digits):
+    x, y = digits[0][:900], digits[1][:900]
+    compiled = nsd.compile_deq(random_deq(name), x, y)
+    certificate = compiled.certificate
+    assert compiled.network.net == compiled.design.explicit
+    assert compiled.design.explicit.depth == depth
+    assert compiled.network.widths == (256,) * depth
+    exact = nsd.relative_gap(
+        nsd.conjugate_kernel(nsd.Implicit(name, 0.2), x.double()),
+        nsd.conjugate_kernel(compiled.design.explicit, x.double()),
+    )
+    assert certificate.kernel_gap == pytest.approx(exact, rel=1e-3)
+    assert certificate.kernel_samples == certificate.samples == len(x)
+    assert all(c.gap < 1e-8 for c in certificate.scalars)
+    assert not certificate.trained
+    assert certificate.expected_speedup == certificate.deq_flops / certificate.explicit_flops > 4
+    assert certificate.deq_flops == random_deq(name).flops(certificate.evaluations)
+    (score,) = certificate.scores
+    assert score.name == "accuracy, ridge readout"
+    assert abs(score.deq - score.explicit) < 0.03
+    assert score.deq > 0.95
+    assert compiled.network(x[:3]).shape == (3, 10)
+
+
+def test_large_data_is_measured_on_a_subsample_and_says_so(monkeypatch):
+    monkeypatch.setattr(sys.modules["notsodeep.design.designer"], "_MEASURED_SAMPLES", 300)
+    x = torch.randn(400, 20, generator=torch.Generator().manual_seed(0)) / 20**0.5
+    deq = nsd.DEQ(nsd.Implicit("relu", 0.2), 20, 32, generator=torch.Generator().manual_seed(0))
+    compiled = nsd.compile_deq(deq, x)
+    assert (compiled.certificate.kernel_samples, compiled.certificate.samples) == (300, 400)
+    assert "300 of 400 samples" in compiled.summary()
+    assert compiled.certificate.output_error is None
+
+
+def test_a_trained_deq_keeps_its_answers(digits):
+    x, y = digits
+    deq = trained_deq(x[:1400], y[:1400])
+    compiled = nsd.compile_deq(deq, x, y)
+    certificate = compiled.certificate
+    assert certificate.trained
+    assert certificate.agreement > 0.97
+    assert certificate.output_error < 0.15
+    own = next(score for score in certificate.scores if "own" in score.name)
+    assert own.deq > 0.95
+    assert abs(own.deq - own.explicit) < 0.02
+    # What the certificate says is what the network does, on samples that it was not fitted to.
+    out, wanted = compiled.network(x).argmax(1), deq(x).argmax(1)
+    assert float((out == wanted).double().mean()) > 0.97
+    distilled = nsd.compile_deq(deq, x, distil=5).certificate
+    assert distilled.distilled_epochs == 5
+    assert distilled.output_error < certificate.output_error
+
+
+def test_the_linear_response_beats_random_weights(digits, monkeypatch):
+    x, y = digits
+    deq = trained_deq(x, y)
+    aligned = nsd.compile_deq(deq, x).certificate.output_error
+    monkeypatch.setattr("notsodeep.models.compile.start_from_linear_response", lambda *_: None)
+    assert aligned < 0.7 * nsd.compile_deq(deq, x).certificate.output_error
+
+
+def test_regression_targets(digits):
+    x, _ = digits
+    target = torch.sin(x[:, 10:13].sum(1) * 3)
+    (score,) = nsd.compile_deq(random_deq(out_features=None), x, target).certificate.scores
+    assert score.name == "R², ridge readout"
+    assert 0.5 < score.deq <= 1.0
+    assert abs(score.deq - score.explicit) < 0.05
+
+
+def test_numpy_and_json(digits):
+    x, y = digits
+    compiled = nsd.compile_deq(random_deq(width=64), x[:300].numpy(), y[:300].numpy())
+    record = json.loads(json.dumps(compiled.certificate.to_dict()))
+    assert record["samples"] == 300
+    assert record["measured_speedup"] == pytest.approx(compiled.certificate.measured_speedup)
+    text = compiled.summary()
+    for word in ("exact kernel, 300 samples", "same answer", "accuracy, ridge readout", "MFLOP", "faster", "alpha1"):
+        assert word in text
+
+
+def test_the_same_call_gives_the_same_network(digits):
+    x, _ = digits
+    networks = [nsd.compile_deq(random_deq(width=32), x[:200]).network for _ in range(2)]
+    assert torch.equal(networks[0](x[:5]), networks[1](x[:5]))
+
+
+def test_a_width_of_ones_own(digits):
+    x, _ = digits
+    assert nsd.compile_deq(random_deq(width=64), x[:200], width=96).network.widths == (96, 96)
+
+
+def test_data_of_another_scale_is_pointed_out(digits):
+    x, _ = digits
+    with pytest.warns(nsd.NumericsWarning, match="tau0"):
+        compiled = nsd.compile_deq(random_deq(width=64), 4.0 * x[:200])
+    assert "tau0" in compiled.summary()
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda x: nsd.compile_deq(random_deq(), x[:, :5]), r"\(1797, 5\).*64"),
+        (lambda x: nsd.compile_deq(random_deq(), x, torch.zeros(3)), r"1797 samples.*\(3,\)"),
+        (lambda x: nsd.compile_deq(random_deq(out_features=None), x, distil=2), "readout"),
+        (lambda x: nsd.compile_deq(random_deq(), x, distil=-1), "epochs"),
+        (lambda x: nsd.compile_deq(random_deq(), x, family="spline"), "family"),
+        (lambda x: nsd.compile_deq(nsd.to_deq(torch.nn.Sequential(torch.nn.Linear(64, 3))), x), "to_explicit"),
+        (lambda x: nsd.compile_deq(nsd.ENN(nsd.Explicit("relu"), 64, 8), x), "takes a DEQ"),
+        (lambda x: nsd.compile_deq(random_deq(), x * torch.nan), "NaN"),
+        (lambda x: nsd.compile_deq(random_deq(), x, torch.full((1797,), torch.nan)), "NaN"),
+    ],
+)
+def test_bad_input(call, says, digits):
+    with pytest.raises(nsd.BadInput, match=says):
+        call(digits[0])
+
+
+def test_the_ridge_readout_is_the_dense_solution():
+    draw = torch.Generator().manual_seed(0)
+    z, t = (torch.randn(2500, d, generator=draw, dtype=torch.float64) for d in (7, 3))
+    for ridge in (1e-6, 0.1):
+        (found,) = ridge_readouts(lambda rows: rows, z, t, [ridge])
+        centred = z - z.mean(0)
+        scale = float(centred.square().sum(0).mean())
+        weight = torch.linalg.solve(
+            centred.T @ centred + (ridge + 1e-12) * scale * torch.eye(7), centred.T @ (t - t.mean(0))
+        ).T
+        torch.testing.assert_close(found.weight, weight, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(found.bias, t.mean(0) - weight @ z.mean(0), rtol=1e-9, atol=1e-12)
+    with pytest.raises(nsd.BadInput, match="2500 samples and 4 targets"):
+        ridge_readouts(lambda rows: rows, z, t[:4], [0.1])
+
+
+def test_the_ridge_is_chosen_on_samples_set_aside():
+    rng = np.random.default_rng(0)
+    z = torch.from_numpy(rng.standard_normal((300, 50)))
+    noisy = z[:, :1] + 30.0 * torch.from_numpy(rng.standard_normal((300, 1)))
+    assert best_readout(lambda rows: rows, z, noisy).ridge == 0.1
+    assert best_readout(lambda rows: rows, z, z[:, :1]).ridge == 1e-6

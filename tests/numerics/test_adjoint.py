@@ -1,0 +1,283 @@
+"""Gradients through a fixed point: first and higher order, by autograd and by torch.func, three ways."""
+
+import math
+
+import pytest
+import torch
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
+
+import notsodeep as nsd
+from notsodeep.numerics import equilibrium as module
+
+from .maps import SOLVERS, contraction, tanh_map
+
+TIGHT = 1e-13
+ADJOINTS = {"implicit": nsd.ImplicitAdjoint(tol=TIGHT), "unrolled": nsd.UnrolledAdjoint()}
+
+
+def layer(solver=nsd.Picard(), adjoint=ADJOINTS["implicit"]):  # noqa: B008
+    def run(weight, x):
+        return nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x), solver, adjoint, tol=TIGHT).value
+
+    return run
+
+
+@pytest.mark.parametrize("adjoint", ADJOINTS)
+@pytest.mark.parametrize("name", SOLVERS)
+def test_gradcheck_and_gradgradcheck(name, adjoint):
+    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    run = layer(SOLVERS[name], ADJOINTS[adjoint])
+    assert torch.autograd.gradcheck(run, (weight, x))
+    assert torch.autograd.gradgradcheck(run, (weight, x))
+
+
+@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(), nsd.UnrolledAdjoint()])
+def test_default_tolerances_pass_gradcheck(adjoint):
+    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    run = lambda weight, x: nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x), adjoint=adjoint).value  # noqa: E731
+    assert torch.autograd.gradcheck(run, (weight, x))
+    assert torch.autograd.gradgradcheck(run, (weight, x))
+
+
+def test_third_derivatives():
+    weight, x = (t.requires_grad_() for t in contraction(2, 3))
+
+    def first(weight, x):
+        return torch.autograd.grad(layer()(weight, x).square().sum(), weight, create_graph=True)[0]
+
+    assert torch.autograd.gradgradcheck(first, (weight, x))
+
+
+def test_second_derivatives_have_the_sign_of_calculus():
+    # z = a z² + b near 0 has z'' > 0 in b: z = (1 − √(1 − 4ab))/2a, z'' = 2a (1 − 4ab)^(−3/2).
+    a, b = 0.3, torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    z = nsd.fixed_point(lambda z: a * z**2 + b, torch.zeros((), dtype=torch.float64), tol=1e-14).value
+    (first,) = torch.autograd.grad(z, b, create_graph=True)
+    (second,) = torch.autograd.grad(first, b)
+    root = 1.0 - 4.0 * a * float(b.detach())
+    assert float(first.detach()) == pytest.approx(root**-0.5, rel=1e-9)
+    assert float(second) == pytest.approx(2.0 * a * root**-1.5, rel=1e-9)
+
+
+def test_a_tensor_and_what_it_was_made_of_are_both_closed_over():
+    # u depends on W outside of f: W's gradient must hold both ways, each once.
+    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+
+    def run(weight, x):
+        u = x @ weight.T
+        return nsd.fixed_point(
+            lambda z: torch.tanh(z @ weight.T + u), torch.zeros_like(x), adjoint=ADJOINTS["implicit"], tol=TIGHT
+        ).value
+
+    assert torch.autograd.gradcheck(run, (weight, x))
+    assert torch.autograd.gradgradcheck(run, (weight, x))
+
+
+def test_the_fast_backward_is_the_differentiable_one(monkeypatch):
+    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    fast = torch.autograd.grad(layer()(weight, x).square().sum(), (weight, x))
+    monkeypatch.setattr(module, "_gradients", lambda *given: module._differentiable_gradients(*given[:-1]))
+    slow = torch.autograd.grad(layer()(weight, x).square().sum(), (weight, x))
+    for a, b in zip(fast, slow, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_explicit_arguments_say_the_same():
+    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    f = lambda z, weight, x: torch.tanh(z @ weight.T + x)  # noqa: E731
+    given = nsd.fixed_point(f, torch.zeros_like(x), args=(weight, x), tol=TIGHT).value
+    for a, b in zip(
+        torch.autograd.grad(given.square().sum(), (weight, x)),
+        torch.autograd.grad(layer()(weight, x).square().sum(), (weight, x)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
+def test_phantom_gradients_are_truncated_neumann_series():
+    weight, x = contraction(4, 5)
+    x.requires_grad_()
+    exact = torch.autograd.grad(layer()(weight, x).sum(), x)[0]
+    errors = []
+    for steps in (1, 3, 10, 60):
+        phantom = layer(adjoint=nsd.PhantomAdjoint(steps=steps))(weight, x)
+        errors.append(float((torch.autograd.grad(phantom.sum(), x)[0] - exact).norm() / exact.norm()))
+    assert errors[0] > errors[1] > errors[2] > errors[3]
+    assert errors[0] > 0.05
+    assert errors[3] < 1e-8
+    one = torch.autograd.grad(layer(adjoint=nsd.OneStepAdjoint())(weight, x).sum(), x)[0]
+    z = layer()(weight, x).detach()
+    torch.testing.assert_close(one, 1.0 - torch.tanh(z @ weight.T + x.detach()) ** 2, rtol=1e-8, atol=1e-9)
+
+
+def test_what_is_kept_for_a_backward_pass_does_not_grow_with_the_steps():
+    weight, x = contraction(16, 8, radius=0.95)
+    weight.requires_grad_()
+
+    def kept(adjoint, tol):
+        saved = []
+
+        def pack(tensor):
+            saved.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            found = nsd.fixed_point(
+                tanh_map(weight, x), torch.zeros_like(x), nsd.Picard(), adjoint, tol=tol, max_steps=5000
+            )
+        return sum(saved), found.evaluations
+
+    (few, short), (many, long) = kept(nsd.ImplicitAdjoint(), 1e-2), kept(nsd.ImplicitAdjoint(), 1e-12)
+    assert long > 3 * short
+    assert few == many
+    assert kept(nsd.UnrolledAdjoint(), 1e-12)[0] > 3 * kept(nsd.UnrolledAdjoint(), 1e-2)[0]
+
+
+def test_the_backward_has_a_tolerance_and_an_error_of_its_own():
+    weight, x = contraction(4, 5, radius=0.95)
+    x.requires_grad_()
+    exact = torch.autograd.grad(layer()(weight, x).sum(), x)[0]
+    loose = layer(adjoint=nsd.ImplicitAdjoint(nsd.Picard(), tol=1e-2))(weight, x)
+    gap = float((torch.autograd.grad(loose.sum(), x)[0] - exact).norm() / exact.norm())
+    assert 1e-6 < gap < 0.3
+    short = layer(adjoint=nsd.ImplicitAdjoint(nsd.Picard(), tol=TIGHT, max_steps=2))(weight, x)
+    with pytest.raises(nsd.NotConverged, match="gradient of the fixed point"):
+        short.sum().backward()
+    lenient = layer(adjoint=nsd.ImplicitAdjoint(nsd.Picard(), tol=TIGHT, max_steps=2, throw=False))(weight, x)
+    with pytest.warns(nsd.NumericsWarning, match="gradient"):
+        lenient.sum().backward()
+
+
+def test_torch_func():
+    weight, x = contraction(3, 4)
+    run = layer()
+    by_autograd = torch.autograd.functional.jacobian(run, (weight, x))
+    for transform in (jacrev, jacfwd):
+        for a, b in zip(transform(run, argnums=(0, 1))(weight, x), by_autograd, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+    energy = lambda x: run(weight, x).square().sum()  # noqa: E731
+    torch.testing.assert_close(hessian(energy)(x), jacrev(jacrev(energy))(x), rtol=1e-9, atol=1e-10)
+
+
+def test_vmap_over_samples_and_over_weights():
+    weight, x = contraction(5, 4)
+    one = lambda weight, row: layer()(weight, row)  # noqa: E731
+    many = vmap(one, in_dims=(None, 0))(weight, x)
+    torch.testing.assert_close(many, layer()(weight, x), rtol=1e-10, atol=1e-11)
+    weights = torch.stack([contraction(1, 4, seed=s)[0] for s in range(3)], dim=-1)  # batched along the last axis
+    both = vmap(vmap(one, in_dims=(None, 0)), in_dims=(2, None))(weights, x)
+    for k in range(3):
+        torch.testing.assert_close(both[k], layer()(weights[..., k], x), rtol=1e-10, atol=1e-11)
+    per_sample = vmap(grad(lambda row: one(weight, row).square().sum()))(x)
+    x.requires_grad_()
+    torch.testing.assert_close(
+        per_sample, torch.autograd.grad(layer()(weight, x).square().sum(), x)[0], rtol=1e-8, atol=1e-9
+    )
+
+
+def test_one_implicit_layer_inside_another():
+    w, v = (torch.tensor(c, dtype=torch.float64, requires_grad=True) for c in (0.4, 0.7))
+    adjoint = ADJOINTS["implicit"]
+
+    def nested(w, v):
+        def outer(z):
+            inner = nsd.fixed_point(
+                lambda y: torch.tanh(w * y + v * z), torch.zeros_like(z), nsd.Picard(), adjoint, tol=TIGHT
+            )
+            return torch.sin(0.5 * inner.value + w)
+
+        return nsd.fixed_point(outer, torch.zeros(2, 3, dtype=torch.float64), nsd.Picard(), adjoint, tol=TIGHT).value
+
+    assert torch.autograd.gradcheck(nested, (w, v))
+    assert torch.autograd.gradgradcheck(nested, (w, v))
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, z):
+        ctx.save_for_backward(a, z)
+        return a * z
+
+    @staticmethod
+    def backward(ctx, g):
+        a, z = ctx.saved_tensors
+        return (g * z).sum(), g * a
+
+
+def test_a_tensor_that_cannot_be_seen_is_refused_not_forgotten():
+    a = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    z0 = torch.ones(3, 2, dtype=torch.float64)
+    with pytest.raises(nsd.BadInput, match="args="):
+        nsd.fixed_point(lambda z: _Product.apply(a, z) + 1.0, z0).value.sum().backward()
+    nsd.fixed_point(lambda z, a: _Product.apply(a, z) + 1.0, z0, args=(a,)).value.sum().backward()
+    assert float(a.grad) == pytest.approx(6.0 / (1.0 - 0.3) ** 2, rel=1e-8)
+
+
+def test_a_module_as_the_map():
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(4, 4, dtype=torch.float64)
+    with torch.no_grad():
+        linear.weight.mul_(0.5)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    nsd.fixed_point(lambda z: torch.tanh(linear(z) + x), torch.zeros_like(x), tol=TIGHT).value.sum().backward()
+    found = {name: p.grad.clone() for name, p in linear.named_parameters()}
+
+    def loss(parameters):
+        f = lambda z: torch.tanh(functional_call(linear, parameters, (z,)) + x)  # noqa: E731
+        return nsd.fixed_point(f, torch.zeros_like(x), tol=TIGHT).value.sum()
+
+    by_func = grad(loss)({name: p.detach() for name, p in linear.named_parameters()})
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, by_func[name], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(dtype):
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(20, 20)
+    with torch.no_grad():
+        linear.weight.mul_(0.5)
+    x = torch.randn(8, 20)
+
+    def gradient():
+        found = nsd.fixed_point(lambda z: torch.tanh(linear(z) + x), torch.zeros(8, 20))
+        return found, torch.autograd.grad(found.value.square().sum(), linear.weight)[0]
+
+    exact, wanted = gradient()
+    with torch.autocast("cpu", dtype=dtype):
+        found, inside = gradient()
+        assert found.value.dtype == torch.float32
+        value = nsd.fixed_point(lambda z: torch.tanh(linear(z) + x), torch.zeros(8, 20)).value
+    (outside,) = torch.autograd.grad(value.square().sum(), linear.weight)  # as one should: backward outside of autocast
+    for reached in (inside, outside):
+        assert float((reached - wanted).norm() / wanted.norm()) < 0.05
+    assert float((found.value - exact.value).norm() / exact.value.norm()) < 0.02
+
+
+def test_inside_a_compiled_function():
+    weight, x = contraction(3, 4)
+    weight.requires_grad_()
+
+    def network(x):
+        z = nsd.fixed_point(lambda z: torch.tanh(z @ weight.T + x), torch.zeros_like(x), tol=TIGHT).value
+        return (2.0 * z + 1.0).square().sum()
+
+    wanted = torch.autograd.grad(network(x), weight)[0]
+    compiled = torch.compile(network, backend="aot_eager")
+    torch.testing.assert_close(torch.autograd.grad(compiled(x), weight)[0], wanted)
+
+
+def test_nothing_is_kept_without_gradients():
+    weight, x = contraction(3, 4)
+    weight.requires_grad_()
+    with torch.no_grad():
+        assert not nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x)).value.requires_grad
+    with torch.inference_mode():
+        assert math.isfinite(float(nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x)).value.sum()))
+
+
+def test_a_map_that_ignores_its_state():
+    b = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    value = nsd.fixed_point(lambda _: 2.0 * b, torch.zeros(2, 3, dtype=torch.float64)).value
+    value.sum().backward()
+    torch.testing.assert_close(b.grad, torch.full((2, 3), 2.0, dtype=torch.float64))

@@ -1,0 +1,113 @@
+"""Every solver on every map: the same fixed point, in no more evaluations than it should take."""
+
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.numerics.iteration import Plan, iterate
+
+from .maps import ACCELERATED, SOLVERS, contraction, tanh_map
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_fixed_point_is_found(name, dtype):
+    weight, x = contraction(20, 12, dtype=dtype)
+    f = tanh_map(weight, x)
+    found = nsd.fixed_point(f, torch.zeros(20, 12, dtype=dtype), SOLVERS[name])
+    assert bool(found.converged.all())
+    assert found.reason is nsd.Reason.converged
+    z = found.value
+    size = (f(z) - z).norm(dim=1) / f(z).norm(dim=1)
+    # What is returned is the iterate whose residual was measured, not one that should be better.
+    torch.testing.assert_close(size, found.residual, rtol=0.3, atol=1e-7 if dtype == torch.float32 else 1e-15)
+    assert float(size.max()) <= found.tol
+
+
+@pytest.mark.parametrize("name", ACCELERATED)
+def test_a_linear_map_that_expands_is_solved_in_few_steps(name):
+    # z = M z + b with eigenvalues −3 … 3, none of them 1: steps diverge, but a Krylov method needs d + 1 evaluations or so.
+    d = 6
+    eigenvalues = torch.tensor([-3.0, -1.5, -0.5, 0.5, 2.0, 3.0], dtype=torch.float64)
+    basis = torch.linalg.qr(torch.randn(d, d, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    m, b = basis @ torch.diag(eigenvalues) @ basis.T, torch.ones(4, d, dtype=torch.float64)
+    solver = nsd.Anderson(memory=8, engage=0.0) if "anderson" in name else nsd.Broyden(memory=30, engage=0.0)
+    found = nsd.fixed_point(lambda z: z @ m + b, torch.zeros(4, d, dtype=torch.float64), solver, tol=1e-9)
+    torch.testing.assert_close(found.value, torch.linalg.solve(torch.eye(d) - m, b.T).T, rtol=1e-7, atol=1e-7)
+    assert found.evaluations <= 30
+    with pytest.raises(nsd.NotConverged) as error:
+        nsd.fixed_point(lambda z: z @ m + b, torch.zeros(4, d, dtype=torch.float64), nsd.Picard())
+    assert error.value.reason is nsd.Reason.diverged
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu"])
+@pytest.mark.parametrize("solver", [nsd.Anderson(), nsd.Broyden(), nsd.Anderson(engage=0.0), nsd.Broyden(engage=0.0)])
+def test_no_solver_needs_more_products_than_picard_on_a_random_network(name, solver):
+    # The spectrum of a random A is a disc, where Picard is near-optimal: acceleration must not cost.
+    x = torch.randn(64, 100, generator=torch.Generator().manual_seed(0)) / 10.0
+    net = nsd.Implicit(name, 0.2)
+    counts = []
+    for chosen in (nsd.Picard(), solver):
+        deq = nsd.DEQ(net, 100, 512, solver=chosen, tol=1e-4, generator=torch.Generator().manual_seed(1))
+        counts.append(deq.solve(x).evaluations)
+    assert counts[1] <= counts[0]
+
+
+@pytest.mark.parametrize("solver", [nsd.Anderson(), nsd.Broyden()])
+def test_acceleration_engages_where_picard_is_slow(solver):
+    weight, x = contraction(8, 30, radius=1.0)
+    symmetric = 0.5 * (weight + weight.T)
+    f = lambda z: 0.97 * z @ symmetric / torch.linalg.matrix_norm(symmetric, 2) + x  # noqa: E731
+    z0 = torch.zeros(8, 30, dtype=torch.float64)
+    plain = nsd.fixed_point(f, z0, nsd.Picard(), max_steps=2000).evaluations
+    assert nsd.fixed_point(f, z0, solver, max_steps=2000).evaluations < plain / 4
+
+
+def test_the_ridge_of_anderson_is_relative():
+    # Scaling the problem by 1e-6 changes no number of steps: an absolute ridge would turn mixing off.
+    weight, x = contraction(5, 10, radius=0.98)
+    counts = []
+    for size in (1.0, 1e-6):
+        f = lambda z, b=size * x: z @ weight.T + b  # noqa: E731
+        counts.append(nsd.fixed_point(f, torch.zeros_like(x), nsd.Anderson(engage=0.0)).evaluations)
+    assert counts[0] == counts[1]
+
+
+def test_samples_do_not_depend_on_each_other():
+    weight, x = contraction(6, 9)
+    for name, solver in SOLVERS.items():
+        if not name.endswith("at once") and "short" not in name and "picard" not in name:
+            continue  # whether acceleration begins is decided for the batch
+        plan = Plan(solver, tol=1e-12)
+        together = iterate(tanh_map(weight, x), torch.zeros_like(x), plan)
+        alone = [iterate(tanh_map(weight, row[None]), torch.zeros(1, 9, dtype=torch.float64), plan) for row in x]
+        torch.testing.assert_close(together.value, torch.cat([one.value for one in alone]), rtol=1e-10, atol=1e-11)
+        assert together.steps.tolist() == [int(one.steps) for one in alone]
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (lambda: nsd.Picard(damping=0.0), "damping"),
+        (lambda: nsd.Picard(damping=1.5), "damping"),
+        (lambda: nsd.Anderson(memory=0), "memory"),
+        (lambda: nsd.Anderson(memory=2.5), "memory"),
+        (lambda: nsd.Anderson(ridge=-1.0), "ridge"),
+        (lambda: nsd.Anderson(engage=2.0), "engage"),
+        (lambda: nsd.Broyden(memory=True), "memory"),
+        (lambda: nsd.PhantomAdjoint(steps=0), "steps"),
+        (lambda: nsd.PhantomAdjoint(damping=0.0), "damping"),
+        (lambda: nsd.ImplicitAdjoint(tol=-1.0), "tol"),
+        (lambda: nsd.ImplicitAdjoint(solver="anderson"), "solver"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(build, says):
+    with pytest.raises(nsd.BadInput, match=says):
+        build()
+
+
+def test_unknown_options_are_errors():
+    with pytest.raises(TypeError, match="beta"):
+        nsd.Anderson(beta=1.0)
+    with pytest.raises(TypeError, match="f_tol"):
+        nsd.fixed_point(lambda z: 0.5 * z, torch.zeros(2, 3), f_tol=1e-3)
