@@ -54,7 +54,9 @@ class Rectifier(Activation):
             return -self.negative * torch.relu(-x)
         slope = self.negative / self.positive
         rectified = torch.relu(x) if slope == 0.0 else functional.leaky_relu(x, slope)
-        return rectified if self.positive == 1.0 else self.positive * rectified
+        if self.positive == 1.0:
+            return rectified
+        return self.positive * rectified if torch.is_grad_enabled() else rectified.mul_(self.positive)
 
     def derivative(self, x: Tensor) -> Tensor:
         return self.negative + (self.positive - self.negative) * (x > 0).to(x.dtype)

@@ -21,7 +21,7 @@ from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.numerics.affine_step import AffineStep
 from notsodeep.numerics.equilibrium import equilibrium
 from notsodeep.numerics.iteration import Plan
-from notsodeep.numerics.precision import FullPrecision, Precision
+from notsodeep.numerics.precision import MixedPrecision, Precision
 from notsodeep.numerics.safe import positive
 from notsodeep.numerics.solution import Solution
 from notsodeep.numerics.solvers import Anderson, Solver
@@ -55,7 +55,7 @@ class DEQ(nn.Module):
         tol: float | None = None,
         relative: bool = True,
         max_steps: int = 200,
-        precision: Precision = FullPrecision(),  # noqa: B008
+        precision: Precision = MixedPrecision(),  # noqa: B008
         throw: bool = True,
         tau0: float = 1.0,
         bias: bool = False,

@@ -65,7 +65,7 @@ class ENN(nn.Module):
         x = checks.batch(x, self.in_features, self.weights[0], "ENN")
         for layer, (sigma, weight) in enumerate(zip(self.net.layers, self.weights, strict=True)):
             h = functional.linear(x, weight, None if self.biases is None else self.biases[layer])
-            x = sigma(h) * (1.0 / math.sqrt(len(weight)))
+            x = _scaled(sigma(h), 1.0 / math.sqrt(len(weight)))
         return x
 
     def forward(self, x: Tensor) -> Tensor:
@@ -121,6 +121,11 @@ def gaussian(
     """A (rows, columns) parameter of N(0, 1), drawn on the generator's own device: the same numbers wherever it ends up."""
     where = device if generator is None else generator.device
     return nn.Parameter(torch.randn(rows, columns, generator=generator, device=where, dtype=dtype).to(device or "cpu"))
+
+
+def _scaled(fresh: Tensor, factor: float) -> Tensor:
+    """factor·fresh, in place where no gradient needs what was there."""
+    return fresh * factor if torch.is_grad_enabled() else fresh.mul_(factor)
 
 
 def _widths(width: int | Sequence[int], depth: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""The step s ↦ φ(W s + u) of a single-layer network, in full precision or cheaply."""
+"""The step s ↦ φ(W s + u) of a single-layer network, in full precision or cheaply, forwards and backwards."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.numerics.precision import Stage, tf32
-from notsodeep.numerics.tolerances import BFLOAT16_FLOOR
+from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
 
-_TF32_ROUNDING = 2.0**-11
-_SHARE_OF_TOLERANCE = 0.1
+Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class AffineStep:
     """step(s, W, u) = φ(s Wᵀ + u), rows of s and u samples; `bind` gives the map for one W and u."""
 
-    phi: Callable[[Tensor], Tensor]
+    phi: Function
 
     def __call__(self, s: Tensor, weight: Tensor, u: Tensor) -> Tensor:
         # A product and a sum: on a CPU faster than one addmm, which first copies u.
@@ -29,46 +28,89 @@ class AffineStep:
     def bind(self, weight: Tensor, u: Tensor) -> AffineMap:
         return AffineMap(self.phi, weight, u)
 
+    def adjoint(self, h: Tensor, s: Tensor, weight: Tensor, g: Tensor) -> AffineAdjoint:
+        """The adjoint equation at the solution s, given h = W s + u and the cotangent g of s."""
+        with torch.enable_grad():
+            inner = h.detach().requires_grad_()
+            slopes = torch.autograd.grad(self.phi(inner).sum(), inner)[0]
+        return AffineAdjoint(slopes, s, weight, g)
+
+
+@dataclass(frozen=True, eq=False)
+class AffineAdjoint:
+    """t = D (Wᵀ t + g), D = φ'(h): an affine map too. With t, u's gradient is t and W's is t sᵀ, summed over samples."""
+
+    slopes: Tensor
+    s: Tensor
+    weight: Tensor
+    g: Tensor
+
+    @property
+    def start(self) -> Tensor:
+        return self.slopes * self.g
+
+    def map(self) -> AffineMap:
+        return AffineMap(lambda h: h * self.slopes, self.weight.mT, self.g)
+
+    def gradients(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Of W and of u."""
+        return t.mT @ self.s, t
+
 
 class AffineMap:
     """s ↦ φ(W s + u), which can also be carried on from its last value.
 
     After one product in full precision, h' = h + W (s' − s) needs W times a difference that shrinks as the iteration
-    converges: in TF32 its error is 2⁻¹¹ ‖s' − s‖, soon far below any tolerance. `drift` adds these errors up; past a tenth of
-    the tolerance the next product is in full precision again.
+    converges: in TF32 or bfloat16 its error is ε ‖s' − s‖, soon far below any tolerance. These errors are added up; past a
+    tenth of the tolerance the next product is in full precision again.
     """
 
-    def __init__(self, phi: Callable[[Tensor], Tensor], weight: Tensor, u: Tensor) -> None:
+    def __init__(self, phi: Function, weight: Tensor, u: Tensor) -> None:
         self.phi, self.weight, self.u = phi, weight, u
-        self._anchor: tuple[Tensor, Tensor] | None = None
+        self.latest: tuple[Tensor, Tensor] | None = None
         self._drift = 0.0
 
     def __call__(self, s: Tensor) -> Tensor:
-        return self.phi(functional.linear(s, self.weight) + self.u)
+        h = functional.linear(s, self.weight).add_(self.u)
+        self.latest = (s, h)
+        return self.phi(h)
 
     def stages(self, tol: float) -> tuple[Stage, ...]:
         """bfloat16 products at first, then refinement."""
         low = self.weight.bfloat16()
-        budget = _SHARE_OF_TOLERANCE * tol
+        budget = REFINEMENT_SHARE * tol
+
+        def product(s: Tensor) -> Tensor:
+            return functional.linear(s.bfloat16(), low)
 
         def rough(s: Tensor) -> Tensor:
-            return self.phi(functional.linear(s.bfloat16(), low) + self.u)
+            return self.phi(product(s) + self.u)
 
-        return (Stage(rough, BFLOAT16_FLOOR), Stage(lambda s: self._refined(s, budget)))
+        def refined(s: Tensor) -> Tensor:
+            h = self._carried_on(s, product, budget)
+            if h is None:
+                return self(s)
+            self.latest = (s, h)
+            return self.phi(h)
 
-    def _refined(self, s: Tensor, budget: float) -> Tensor:
-        h = None
-        if self._anchor is not None:
-            before, h_before = self._anchor
-            change = s - before
-            self._drift += _TF32_ROUNDING * float((_norms(change) / _norms(s).clamp(min=1e-30)).max())
-            if self._drift <= budget:
-                with tf32():
-                    h = torch.addmm(h_before, change, self.weight.mT)
-        if h is None:
-            h, self._drift = functional.linear(s, self.weight) + self.u, 0.0
-        self._anchor = (s, h)
-        return self.phi(h)
+        return (Stage(rough, BFLOAT16_FLOOR), Stage(refined))
+
+    def _carried_on(self, s: Tensor, product: Function, budget: float) -> Tensor | None:
+        """W s + u from its last value, or None where that would not be exact enough."""
+        if self.latest is None:
+            return None
+        before, h = self.latest
+        change = s - before
+        size = float((_norms(change) / _norms(s).clamp(min=torch.finfo(s.dtype).tiny)).max())
+        rounding = TF32_ROUNDING if s.is_cuda else BFLOAT16_ROUNDING
+        self._drift += rounding * size
+        if not self._drift <= budget:
+            self._drift = 0.0
+            return None
+        if not s.is_cuda:
+            return h + product(change)
+        with tf32():
+            return torch.addmm(h, change, self.weight.mT)
 
 
 def _norms(rows: Tensor) -> Tensor:

@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from notsodeep.errors import NumericsWarning
 from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.numerics.affine_step import AffineMap, AffineStep
 from notsodeep.numerics.capture import require_all_seen, transforms_active
 from notsodeep.numerics.eager import eager
 from notsodeep.numerics.iteration import Plan, iterate
@@ -52,9 +54,10 @@ def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoin
 
 
 class _Box:
-    """Carries a solution out of an autograd function, which returns tensors only."""
+    """Carries a solution out of an autograd function, which returns tensors only, and h = W z + u to its backward pass."""
 
     solution: Solution | None = None
+    h: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,8 @@ class _Task:
     def backward(self) -> _Task:
         assert self.adjoint is not None
         what = self.what if self.is_backward else f"The gradient of {self.what[0].lower()}{self.what[1:]}"
-        return _Task(self.adjoint.plan, self.adjoint, what, _Box(), is_backward=True)
+        plan = replace(self.adjoint.plan, precision=self.plan.precision)
+        return _Task(plan, self.adjoint, what, _Box(), is_backward=True)
 
     def solve(self, step: Map, z0: Tensor) -> Tensor:
         solution = iterate(step, z0, self.plan)
@@ -152,7 +156,10 @@ class _Equilibrium(torch.autograd.Function):
 
     @staticmethod
     def forward(equation: _Equation, task: _Task, z0: Tensor, *args: Tensor) -> Tensor:
-        z = task.solve(equation.bind(*args), z0)
+        step = equation.bind(*args)
+        z = task.solve(step, z0)
+        if isinstance(step, AffineMap) and step.latest is not None and step.latest[0] is z:
+            task.box.h = step.latest[1]
         return z.clone() if z is z0 else z
 
     @staticmethod
@@ -175,7 +182,8 @@ class _Equilibrium(torch.autograd.Function):
             if torch.is_grad_enabled() or transforms_active():
                 grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args)
             else:
-                grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, ctx.needs_input_grad[3:])
+                needed = ctx.needs_input_grad[3:]
+                grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, needed, ctx.task.box.h)
         return (None, None, None, *grads)
 
     @staticmethod
@@ -211,9 +219,20 @@ def _stacked(state: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def _gradients(
-    equation: _Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
-) -> list[Tensor | None]:
-    """The same numbers as `_differentiable_gradients`, with one evaluation of f and no graph kept."""
+    equation: _Equation,
+    task: _Task,
+    z: Tensor,
+    g: Tensor,
+    args: Sequence[Tensor],
+    needed: Sequence[bool],
+    h: Tensor | None,
+) -> Sequence[Tensor | None]:
+    """The same numbers as `_differentiable_gradients`, with at most one evaluation of f and no graph kept."""
+    if isinstance(equation, _Direct) and isinstance(equation.f, AffineStep):
+        weight, u = args
+        h = functional.linear(z, weight) + u if h is None else h
+        adjoint = equation.f.adjoint(h, z, weight, g)
+        return adjoint.gradients(task.solve(adjoint.map(), adjoint.start))
     with torch.enable_grad():
         here = z.detach().requires_grad_()
         leaves = [arg.detach().requires_grad_(need) for arg, need in zip(args, needed, strict=True)]

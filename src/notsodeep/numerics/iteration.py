@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.capture import transforms_active
 from notsodeep.numerics.precision import FullPrecision, Map, Precision, require_precision
 from notsodeep.numerics.solution import REASONS, Reason, Solution
 from notsodeep.numerics.solvers import Anderson, Solver
@@ -66,16 +67,18 @@ def iterate(f: Map, z0: Tensor, plan: Plan) -> Solution:
     progress: _Progress | None = None
     trace: list[Tensor] = []
     low_steps = 0
+    scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
     for step in range(1, plan.max_steps + 1):
         fz = stages[0].evaluate(z).to(z.dtype)
-        size = torch.linalg.vector_norm(fz - z, dim=1)
+        size = torch.linalg.vector_norm(fz - z if scratch is None else torch.sub(fz, z, out=scratch), dim=1)
         residual = size / (torch.linalg.vector_norm(fz, dim=1) + floor) if plan.relative else size
         trace.append(residual.detach())
         if len(stages) > 1 and step < plan.max_steps:
             low_steps += 1
             if not float(residual.max()) > stages[0].floor or low_steps > _LOW_STEPS:
                 stages.pop(0)
-                memory = plan.solver.init(z)  # differences across precisions would be noise
+                z, memory = fz, plan.solver.init(fz)  # differences across precisions would be noise
+                continue
         else:
             progress = progress or _Progress(z, size.detach(), tol)
             if progress.finished_by(z, residual.detach(), size.detach()):

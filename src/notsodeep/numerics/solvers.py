@@ -47,7 +47,7 @@ class Picard(Solver):
 
 @dataclass
 class _History:
-    """The last iterates and their images, newest last, and whether acceleration has begun."""
+    """The last iterates and their images, newest last, and whether acceleration has begun; until then, only the last one."""
 
     z: tuple[Tensor, ...] = ()
     fz: tuple[Tensor, ...] = ()
@@ -55,10 +55,12 @@ class _History:
     engaged: bool = False
 
     def next(self, z: Tensor, fz: Tensor, size: Tensor, memory: int, engage: float) -> _History:
-        """With (z, f(z)) added; engaged once a residual shrinks by less than the factor `engage`."""
-        slow = self.size is not None and not bool((size <= engage * self.size).all())
+        """With (z, f(z)) added; engaged once the largest residual shrinks by less than the factor `engage`."""
+        engaged = self.engaged or (self.size is not None and not bool(size.max() <= engage * self.size.max()))
+        if not engaged:  # nothing to mix yet, and memory that is given back at once is quicker to get again
+            return _History((z,), (fz,), size)
         keep = memory + 1
-        return _History((*self.z, z)[-keep:], (*self.fz, fz)[-keep:], size, self.engaged or slow)
+        return _History((*self.z, z)[-keep:], (*self.fz, fz)[-keep:], size, engaged)
 
 
 @dataclass(frozen=True)

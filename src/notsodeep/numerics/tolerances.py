@@ -44,7 +44,13 @@ DIVERGED_GROWTH, GROWING = 1e6, 10.0
 STALL_STEPS, STALL_SHRINK = 20, 0.99
 """A best residual that shrinks by less than this factor in so many steps has stalled."""
 
-BFLOAT16_FLOOR, TF32_FLOOR = 4e-3, 5e-4
+BFLOAT16_ROUNDING, TF32_ROUNDING = 2.0**-9, 2.0**-11
+"""Relative rounding of one number in these formats."""
+
+REFINEMENT_SHARE = 0.1
+"""The part of a tolerance that products of differences in less than full precision may use up."""
+
+BFLOAT16_FLOOR, TF32_FLOOR = 6e-3, 5e-4
 """Relative residuals at which a step in this precision gains less than one in the next."""
 
 RADIUS_RTOL = 2e-3
