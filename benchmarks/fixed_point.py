@@ -77,9 +77,8 @@ class Case:
 
 
 def main(width=1024, batch=512):
-    print(
-        f"torch {torch.__version__}, {torch.get_num_threads()} threads, torchdeq {peer_version()}; m = {width}, n = {batch}, p = {P}"
-    )
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, torchdeq {peer_version()}")
+    print(f"m = {width}, n = {batch}, p = {P}")
     starts = ("zeros", "phi(u)")
     for name, phi in (("tanh", torch.tanh), ("relu", torch.relu)):
         case = Case(name, phi, width, batch)

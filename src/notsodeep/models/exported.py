@@ -12,7 +12,11 @@ from torch._higher_order_ops.while_loop import while_loop
 def picard_loop(
     step: Callable[..., Tensor], start: Tensor, weight: Tensor, u: Tensor, max_steps: int, tol: float, relative: bool
 ) -> Tensor:
-    """s ← step(s) until every sample is within tolerance, as one `while_loop` node: the same stopping rule as `iterate`."""
+    """s ← step(s) until every sample is within tolerance, as one `while_loop` node: the same stopping rule as `iterate`.
+
+    An exported network is for inference: no gradient passes through the loop.
+    """
+    start, weight, u = start.detach(), weight.detach(), u.detach()
 
     def unfinished(count: Tensor, s: Tensor, image: Tensor) -> Tensor:
         size = torch.linalg.vector_norm(image - s, dim=1)

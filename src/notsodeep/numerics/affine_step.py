@@ -68,16 +68,18 @@ class AffineMap:
     def __init__(self, phi: Function, weight: Tensor, u: Tensor) -> None:
         self.phi, self.weight, self.u = phi, weight, u
         self.latest: tuple[Tensor, Tensor] | None = None
+        self.remember = True
         self._drift = 0.0
 
     def __call__(self, s: Tensor) -> Tensor:
         h = functional.linear(s, self.weight).add_(self.u)
-        self.latest = (s, h)
+        if self.remember:
+            self.latest = (s, h)
         return self.phi(h)
 
     def stages(self, tol: float) -> tuple[Stage, ...]:
         """bfloat16 products at first, then refinement."""
-        low = self.weight.bfloat16()
+        self.remember, low = True, self.weight.bfloat16()
         budget = REFINEMENT_SHARE * tol
 
         def product(s: Tensor) -> Tensor:

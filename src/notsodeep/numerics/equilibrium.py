@@ -44,7 +44,8 @@ def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoin
         return solution
     implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
     box = _Box()
-    z = _Equilibrium.apply(_Direct(f), _Task(plan, implicit, what, box), z0.detach(), *args)
+    differentiated = torch.is_grad_enabled() and any(arg.requires_grad for arg in args)
+    z = _Equilibrium.apply(_Direct(f), _Task(plan, implicit, what, box, False, differentiated), z0.detach(), *args)
     if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
         z = z.detach()
         for _ in range(adjoint.steps):
@@ -67,6 +68,7 @@ class _Task:
     what: str
     box: _Box
     is_backward: bool = False
+    differentiated: bool = False
 
     def backward(self) -> _Task:
         assert self.adjoint is not None
@@ -157,8 +159,10 @@ class _Equilibrium(torch.autograd.Function):
     @staticmethod
     def forward(equation: _Equation, task: _Task, z0: Tensor, *args: Tensor) -> Tensor:
         step = equation.bind(*args)
+        if isinstance(step, AffineMap):
+            step.remember = task.differentiated  # otherwise one state less is in the way of the products
         z = task.solve(step, z0)
-        if isinstance(step, AffineMap) and step.latest is not None and step.latest[0] is z:
+        if isinstance(step, AffineMap) and task.differentiated and step.latest is not None and step.latest[0] is z:
             task.box.h = step.latest[1]
         return z.clone() if z is z0 else z
 
