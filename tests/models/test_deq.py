@@ -1,10 +1,12 @@
 """DEQ and ENN as ordinary torch modules."""
 
 import copy
+import gc
 import math
 import os
 import subprocess
 import sys
+import weakref
 
 import pytest
 import torch
@@ -228,6 +230,39 @@ def test_frozen_weights_stay():
     assert module.changed() == {"readout"}
     assert [name for name, p in module.named_parameters() if p.requires_grad] == ["readout.weight"]
     assert not enn(frozen=("hidden",)).weights[0].requires_grad
+
+
+def test_made_where_the_context_says():
+    with torch.device("meta"):
+        module = nsd.DEQ(nsd.Implicit("relu", 0.2), P, M, K)
+        assert nsd.ENN(nsd.Explicit("relu"), P, M).weights[0].is_meta
+    assert module.A.is_meta
+    module.to_empty(device="cpu").load_state_dict(deq(dtype=torch.float32).state_dict())
+    torch.testing.assert_close(module(data().float()), deq(dtype=torch.float32)(data().float()))
+
+
+def test_what_was_trained_is_known():
+    module = deq()
+    assert module.changed() == frozenset()
+    assert copy.deepcopy(module).float().bfloat16().changed() == frozenset()
+    with torch.no_grad():
+        module.B.mul_(1.001)
+    assert module.changed() == {"B"}
+
+
+def test_graphs_are_freed():
+    module, x = deq(), data().requires_grad_()
+    gc.collect()
+    gc.disable()
+    try:
+        for create_graph in (False, True):
+            out = module(x)
+            (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=create_graph)
+            dead = [weakref.ref(t) for t in (out, gradient, module.solve(x).value)]
+            del out, gradient
+            assert all(ref() is None for ref in dead)
+    finally:
+        gc.enable()
 
 
 def test_the_same_generator_gives_the_same_network():

@@ -27,6 +27,7 @@ from notsodeep.numerics.solution import Solution
 from notsodeep.numerics.solvers import Anderson, Solver
 
 Function = Callable[[Tensor], Tensor]
+_SAMPLE = 4096  # entries of a weight that tell whether it was trained
 
 
 class DEQ(nn.Module):
@@ -90,7 +91,7 @@ class DEQ(nn.Module):
             parametrize.register_parametrization(
                 self, "A", parametrization(well_posed, self.form.phi, self.form.recurrent)
             )
-        self._start = self._fingerprint()
+        self._start = self._sample()
 
     def _log_variances(self, well_posed: str | None) -> nn.Parameter:
         if not isinstance(self.net, Implicit) or well_posed is not None:
@@ -160,17 +161,14 @@ class DEQ(nn.Module):
 
     def changed(self) -> frozenset[str]:
         """Which of "A", "B", "bias" and "readout" are no longer those drawn at the start."""
-        now = self._fingerprint()
-        return frozenset(
-            name for name, value in now.items() if abs(value - self._start[name]) > 1e-2 * (1 + abs(value))
-        )
+        return frozenset(name for name, now in self._sample().items() if _differ(now, self._start.get(name)))
 
     @torch.no_grad()
-    def _fingerprint(self) -> dict[str, float]:
+    def _sample(self) -> dict[str, Tensor]:
+        """Some entries of each weight, to know it by."""
         weights = {"A": self.A, "B": self.B, "bias": self.bias, "readout": self.readout.weight}
-        present = {name: weight.double().flatten() for name, weight in weights.items() if weight is not None}
-        # Weighted by place, since training moves some weights up and others down.
-        return {name: float(w @ torch.linspace(-1, 1, len(w)).to(w)) for name, w in present.items()}
+        flat = {name: weight.detach().flatten() for name, weight in weights.items() if weight is not None}
+        return {name: w[:: 1 + len(w) // _SAMPLE].to("cpu", copy=True) for name, w in flat.items() if not w.is_meta}
 
     def extra_repr(self) -> str:
         more = f", well_posed={self.well_posed!r}" if self.well_posed else ""
@@ -178,6 +176,15 @@ class DEQ(nn.Module):
             f"{self.net}, in_features={self.in_features}, width={self.width}, out_features={self.out_features}, "
             f"solver={self.plan.solver}, adjoint={type(self.adjoint).__name__}{more}"
         )
+
+
+def _differ(now: Tensor, start: Tensor | None) -> bool:
+    """Beyond what the rounding of a conversion in between explains."""
+    if start is None:
+        return True
+    coarse = {torch.bfloat16, torch.float16} & {now.dtype, start.dtype}
+    close = torch.allclose(now.double(), start.double(), rtol=1e-2 if coarse else 1e-6, atol=0.0)
+    return not close
 
 
 @dataclass(frozen=True)
@@ -198,4 +205,6 @@ def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Form:
     if not isinstance(net, Implicit):
         raise BadInput(f"DEQ takes an Implicit network, got {type(net).__name__}; an ENN takes an Explicit one.")
     root = math.sqrt(width)
-    return _Form(net.centred(tau0).phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)
+    with torch.device("cpu"):  # the offset is a number, wherever the weights are being made
+        phi = net.centred(tau0).phi
+    return _Form(phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)

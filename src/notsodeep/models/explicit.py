@@ -120,7 +120,8 @@ def gaussian(
 ) -> nn.Parameter:
     """A (rows, columns) parameter of N(0, 1), drawn on the generator's own device: the same numbers wherever it ends up."""
     where = device if generator is None else generator.device
-    return nn.Parameter(torch.randn(rows, columns, generator=generator, device=where, dtype=dtype).to(device or "cpu"))
+    drawn = torch.randn(rows, columns, generator=generator, device=where, dtype=dtype)
+    return nn.Parameter(drawn if device is None else drawn.to(device))
 
 
 def _scaled(fresh: Tensor, factor: float) -> Tensor:

@@ -6,6 +6,7 @@ gradient of a gradient, or `torch.func`, looks through f. They are found by watc
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,15 @@ from torch.utils import _pytree as pytree
 from notsodeep.errors import BadInput
 from notsodeep.numerics.eager import eager
 
-_SUBSTITUTIONS: list[_Substitution] = []
+
+class _Active(threading.local):
+    """The substitutions in force on this thread, outermost first: backward passes run on threads of their own."""
+
+    def __init__(self) -> None:
+        self.stack: list[_Substitution] = []
+
+
+_ACTIVE = _Active()
 
 
 def transforms_active() -> bool:
@@ -70,12 +79,12 @@ class _Substitution(TorchFunctionMode):
         return self.others.get(id(tensor), tensor)
 
     def __enter__(self) -> Any:
-        _SUBSTITUTIONS.append(self)
+        _ACTIVE.stack.append(self)
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        _SUBSTITUTIONS.pop()
+        _ACTIVE.stack.pop()
 
 
 class Closure:
@@ -98,7 +107,7 @@ def capture(f: Callable[[Any], Any], z: Any) -> tuple[Closure, tuple[Tensor, ...
         f(z)
     captured = tuple(recorder.found.values())
     tensors = captured
-    for outer in reversed(_SUBSTITUTIONS):  # f may itself be evaluated with other tensors in place of its own
+    for outer in reversed(_ACTIVE.stack):  # f may itself be evaluated with other tensors in place of its own
         tensors = tuple(outer.replace(tensor) for tensor in tensors)
     return Closure(f, captured), tensors
 

@@ -83,7 +83,8 @@ class _Task:
         elif self.is_backward and solution.reason is not Reason.converged:
             message = f"{self.what} is not exact: {solution.reason}, residual {float(solution.residual.max()):.1e}."
             warnings.warn(message, NumericsWarning, stacklevel=2)
-        self.box.solution = solution
+        # Without its value: the node of the graph holds the box, and holding its own output it would never be freed.
+        self.box.solution = replace(solution, value=None)
         value: Tensor = solution.value
         return value
 
