@@ -108,22 +108,21 @@ def _design(deq: DEQ, x: Tensor, family: str, trained: bool) -> tuple[Design, li
     """The design for the DEQ's own variances as they are now, at the data's τ0."""
     net, radius, notes = deq.net, root_mean_square_norm(x), []
     assert isinstance(net, Implicit)
-    now = _present(deq, net)
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", NumericsWarning
-        )  # a trained A is not random: its own solver says whether it contracts
-        try:
-            found = design(now if trained else net, x=x, tau0=radius, family=family)
-        except (NoMatch, NotContractive) as error:
-            if not trained:
-                raise
-            found = design(net, x=x, tau0=radius, family=family)
-            notes.append(
-                f"The design is that of {net}, the DEQ before training: for its present variances there is none ({error})."
-            )
+    if not trained:
+        found = design(net, x=x, tau0=radius, family=family)
+    else:
+        with warnings.catch_warnings():
+            # Bounds for random weights: whether a trained A contracts, its own solver says.
+            warnings.simplefilter("ignore", NumericsWarning)
+            try:
+                found = design(_present(deq, net), x=x, tau0=radius, family=family)
+            except (NoMatch, NotContractive) as error:
+                found = design(net, x=x, tau0=radius, family=family)
+                notes.append(
+                    f"Designed for {net}, the DEQ before training: there is no design for it as it is now. {error}"
+                )
     offsets = [float(moments_at(net.phi, net.deviation(t)).mean) for t in (deq.tau0, radius)]
-    if net.centre and abs(offsets[0] - offsets[1]) > 0.05 * math.sqrt(float(found.target.gamma) ** 2):
+    if net.centre and abs(offsets[0] - offsets[1]) > 0.05 * found.target.gamma:
         text = (
             f"The data has τ0 = {radius:.4g}, the DEQ was centred for tau0 = {deq.tau0:.4g} (offsets {offsets[1]:.4g} and "
             f"{offsets[0]:.4g}): its features are not centred, and the kernels differ by more than the gap says. Scale the "

@@ -6,8 +6,7 @@ Ref: docs/theory.md, section 7.
 from __future__ import annotations
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,11 +19,10 @@ from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint,
 from notsodeep.numerics.affine_step import AffineMap, AffineStep
 from notsodeep.numerics.capture import require_all_seen, transforms_active
 from notsodeep.numerics.eager import eager
+from notsodeep.numerics.equations import Direct, Equation, Step, Tangent, Transposed
 from notsodeep.numerics.iteration import Plan, iterate
 from notsodeep.numerics.precision import Map
 from notsodeep.numerics.solution import Reason, Solution
-
-Step = Callable[..., Tensor]
 
 
 @eager
@@ -45,7 +43,7 @@ def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoin
     implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
     box = _Box()
     differentiated = torch.is_grad_enabled() and any(arg.requires_grad for arg in args)
-    z = _Equilibrium.apply(_Direct(f), _Task(plan, implicit, what, box, False, differentiated), z0.detach(), *args)
+    z = _Equilibrium.apply(Direct(f), _Task(plan, implicit, what, box, False, differentiated), z0.detach(), *args)
     if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
         z = z.detach()
         for _ in range(adjoint.steps):
@@ -89,76 +87,11 @@ class _Task:
         return value
 
 
-class _Equation(ABC):
-    """z = step(z) with step = bind(*args). The first `states` of its arguments are laid out like z."""
-
-    states: int
-
-    @abstractmethod
-    def bind(self, *args: Tensor) -> Map:
-        """The map to iterate; what can be prepared once is prepared here."""
-
-    @abstractmethod
-    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
-        """`size` copies at once, as one state of size·n rows; the arguments past `states` have batch axes `in_dims`."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Direct(_Equation):
-    """z = f(z, *args)."""
-
-    f: Step
-    states = 0
-
-    def bind(self, *args: Tensor) -> Map:
-        bind = getattr(self.f, "bind", None)
-        if bind is not None:  # a step that can prepare itself
-            prepared: Map = bind(*args)
-            return prepared
-        return lambda z: self.f(z, *args)
-
-    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
-        many = torch.vmap(self.f, in_dims=(0, *in_dims))
-        return _Direct(lambda z, *args: many(z.unflatten(0, (size, -1)), *args).flatten(0, 1))
-
-
-@dataclass(frozen=True, eq=False)
-class _Transposed(_Equation):
-    """u = Jᵀu + g, J the Jacobian of `inner` at z: the arguments are (z, g, *args of inner)."""
-
-    inner: _Equation
-
-    @property
-    def states(self) -> int:  # type: ignore[override]
-        return 2 + self.inner.states
-
-    def bind(self, *args: Tensor) -> Map:
-        z, g, *rest = args
-        pull = torch.func.vjp(self.inner.bind(*rest), z)[1]
-        return lambda u: pull(u)[0] + g
-
-    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
-        return _Transposed(self.inner.batched(size, in_dims))
-
-
-@dataclass(frozen=True, eq=False)
-class _Tangent(_Transposed):
-    """v = J v + r: as `_Transposed`, forwards."""
-
-    def bind(self, *args: Tensor) -> Map:
-        z, r, *rest = args
-        step = self.inner.bind(*rest)
-        return lambda v: torch.func.jvp(step, (z,), (v,))[1] + r
-
-    def batched(self, size: int, in_dims: Sequence[int | None]) -> _Equation:
-        return _Tangent(self.inner.batched(size, in_dims))
-
-
 class _Equilibrium(torch.autograd.Function):
     """(equation, task, z0, *args) → z, with z = equation(z, *args)."""
 
     @staticmethod
-    def forward(equation: _Equation, task: _Task, z0: Tensor, *args: Tensor) -> Tensor:
+    def forward(equation: Equation, task: _Task, z0: Tensor, *args: Tensor) -> Tensor:
         step = equation.bind(*args)
         if isinstance(step, AffineMap):
             step.remember = task.differentiated  # otherwise one state less is in the way of the products
@@ -199,12 +132,12 @@ class _Equilibrium(torch.autograd.Function):
         changes = [torch.zeros_like(a) if t is None else t for a, t in zip(args, tangents[3:], strict=True)]
         with torch.autocast(z.device.type, enabled=False):
             r = torch.func.jvp(lambda *others: ctx.equation.bind(*others)(z), tuple(args), tuple(changes))[1]
-            dz: Tensor = _Equilibrium.apply(_Tangent(ctx.equation), ctx.task.backward(), r.detach(), z, r, *args)
+            dz: Tensor = _Equilibrium.apply(Tangent(ctx.equation), ctx.task.backward(), r.detach(), z, r, *args)
         return dz
 
     @staticmethod
     def vmap(  # type: ignore[override]
-        info: Any, in_dims: Any, equation: _Equation, task: _Task, z0: Tensor, *args: Tensor
+        info: Any, in_dims: Any, equation: Equation, task: _Task, z0: Tensor, *args: Tensor
     ) -> tuple[Tensor, int]:
         size = info.batch_size
         _, _, z0_dim, *dims = in_dims
@@ -224,7 +157,7 @@ def _stacked(state: Tensor, dim: int | None, size: int) -> Tensor:
 
 
 def _gradients(
-    equation: _Equation,
+    equation: Equation,
     task: _Task,
     z: Tensor,
     g: Tensor,
@@ -233,7 +166,7 @@ def _gradients(
     h: Tensor | None,
 ) -> Sequence[Tensor | None]:
     """The same numbers as `_differentiable_gradients`, with at most one evaluation of f and no graph kept."""
-    if isinstance(equation, _Direct) and isinstance(equation.f, AffineStep):
+    if isinstance(equation, Direct) and isinstance(equation.f, AffineStep):
         weight, u = args
         h = functional.linear(z, weight) + u if h is None else h
         adjoint = equation.f.adjoint(h, z, weight, g)
@@ -257,10 +190,10 @@ def _gradients(
 
 
 def _differentiable_gradients(
-    equation: _Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor]
+    equation: Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """u = Jᵀu + g as an equilibrium of its own, then (∂f/∂args)ᵀu: each a differentiable function of z, g and the arguments."""
-    u = _Equilibrium.apply(_Transposed(equation), task, g.detach(), z, g, *args)
+    u = _Equilibrium.apply(Transposed(equation), task, g.detach(), z, g, *args)
     pull = torch.func.vjp(lambda *others: equation.bind(*others)(z), *args)[1]
     grads: tuple[Tensor, ...] = pull(u)
     return grads
