@@ -138,6 +138,13 @@ class Stacked:
     def width(self) -> int:
         return sum(self.widths)
 
+    def masks(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """(width, 1) and (width, width): 1 where input and the layer before may enter a layer."""
+        layer = torch.repeat_interleave(
+            torch.arange(len(self.widths), device=like.device), torch.tensor(self.widths, device=like.device)
+        )
+        return (layer == 0).to(like)[:, None], (layer[:, None] == layer + 1).to(like)
+
     def apply(self, h: Tensor) -> Tensor:
         """Each block through its own activation."""
         parts = h.split(self.widths, dim=-1)

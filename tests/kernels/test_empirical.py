@@ -99,6 +99,14 @@ def test_without_a_readout_it_is_the_mean_over_readouts():
     torch.testing.assert_close(found.tangent, total + found.conjugate, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("adjoint", [nsd.OneStepAdjoint(), nsd.UnrolledAdjoint()])
+def test_gradients_are_exact_whatever_the_adjoint(adjoint):
+    module = deq("relu", 12, adjoint=adjoint)
+    exact = nsd.empirical_kernels(deq("relu", 12), data(3)).tangent
+    torch.testing.assert_close(nsd.empirical_kernels(module, data(3)).tangent, exact)
+    assert module.adjoint is adjoint
+
+
 def test_numpy_in_numpy_out_and_refusals():
     module = deq("relu", 10)
     found = nsd.empirical_kernels(module, data().numpy())

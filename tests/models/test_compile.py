@@ -130,6 +130,37 @@ def test_a_width_of_ones_own(digits):
     assert nsd.compile_deq(random_deq(width=64), x[:200], width=96).network.widths == (96, 96)
 
 
+def test_learned_variances_are_those_designed_for(digits):
+    deq = random_deq(width=64, frozen=("A", "B"), learn_variances=True)
+    with torch.no_grad():
+        deq.log_variances.copy_(torch.tensor([0.1, 0.5]).log())
+    found = nsd.compile_deq(deq, digits[0][:200]).design.net
+    assert (found.var_a, found.var_b) == pytest.approx((0.1, 0.5), rel=0.05)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+def test_a_few_samples_are_not_held_out(n, digits):
+    x, y = digits
+    deq = random_deq(width=32)
+    with torch.no_grad():
+        deq.readout.weight.mul_(2.0)
+    compiled = nsd.compile_deq(deq, x[:n], y[:n])
+    assert compiled.certificate.held_out == 0
+    assert compiled.certificate.output_error is None
+    assert compiled.certificate.scores == ()
+    assert "none are held out" in compiled.summary()
+
+
+def test_equal_rows_and_words_as_labels(digits):
+    x, y = digits
+    nsd.compile_deq(random_deq(width=16), x[:1].expand(30, 64))
+    words = np.array([f"digit {k}" for k in y[:300].tolist()])
+    deqs = [random_deq(width=64) for _ in range(3)]
+    given = (words, y[:300], list(words))
+    scores = [nsd.compile_deq(d, x[:300], labels).certificate.scores for d, labels in zip(deqs, given, strict=True)]
+    assert scores[0] == scores[1] == scores[2]
+
+
 def test_data_of_another_scale_is_pointed_out(digits):
     x, _ = digits
     with pytest.warns(nsd.NumericsWarning, match="tau0"):
@@ -149,6 +180,9 @@ def test_data_of_another_scale_is_pointed_out(digits):
         (lambda x: nsd.compile_deq(nsd.ENN(nsd.Explicit("relu"), 64, 8), x), "takes a DEQ"),
         (lambda x: nsd.compile_deq(random_deq(), x * torch.nan), "NaN"),
         (lambda x: nsd.compile_deq(random_deq(), x, torch.full((1797,), torch.nan)), "NaN"),
+        (lambda x: nsd.compile_deq(random_deq(), x, torch.ones(1797)), "same number"),
+        (lambda x: nsd.compile_deq(random_deq(), x, 3), "one label a sample"),
+        (lambda x: nsd.compile_deq(random_deq(), x, np.ones(1797) * 1j), "complex"),
     ],
 )
 def test_bad_input(call, says, digits):

@@ -4,6 +4,7 @@ import copy
 import gc
 import math
 import os
+import pickle
 import subprocess
 import sys
 import weakref
@@ -11,7 +12,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, grad, jacrev, stack_module_state, vmap
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
 
 import notsodeep as nsd
 from notsodeep.numerics.iteration import Plan
@@ -37,7 +38,7 @@ def enn(dtype=torch.float64, **options):
 MODULES = {
     "tanh": lambda **o: deq("tanh", **o),
     "relu": lambda **o: deq("relu", **o),
-    "bias": lambda **o: deq("silu", bias=True, readout_bias=True, **o),
+    "bias": lambda **o: deq("elu", bias=True, readout_bias=True, **o),
     "learned": lambda **o: deq("tanh", learn_variances=True, **o),
     "spectral": lambda **o: deq("relu", well_posed="spectral", **o),
     "monotone": lambda **o: deq("tanh", well_posed="monotone", **o),
@@ -127,6 +128,10 @@ def test_torch_func(name):
     torch.testing.assert_close(
         by_row[0], torch.autograd.functional.jacobian(module, x[:1])[0, :, 0], rtol=1e-7, atol=1e-8
     )
+    forwards = jacfwd(module)(x[0])
+    torch.testing.assert_close(forwards, by_row[0], rtol=1e-7, atol=1e-8)
+    energy = lambda row: module(row).square().sum()  # noqa: E731
+    torch.testing.assert_close(hessian(energy)(x[0]), jacrev(jacrev(energy))(x[0]), rtol=1e-6, atol=1e-7)
     weights = dict(module.named_parameters())
     gradients = grad(lambda w: functional_call(module, w, (x,)).square().sum())(weights)
     module(x).square().sum().backward()
@@ -141,7 +146,23 @@ def test_ensembles():
     torch.testing.assert_close(together, torch.stack([m(x) for m in members]), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["tanh", "relu", "bias", "enn"])
+def test_an_exported_network_that_does_not_converge_says_nan():
+    wild = wild_deq()
+    exported = torch.export.export(wild, (data(),)).module()(data())
+    assert bool(exported.isnan().all())
+
+
+def test_baking_a_parametrization_in():
+    module, x = deq("relu", well_posed="spectral"), data()
+    wanted = module(x)
+    torch.nn.utils.parametrize.remove_parametrizations(module, "A")
+    plain = deq("relu", seed=5)
+    plain.load_state_dict(module.state_dict())
+    torch.testing.assert_close(plain(x), wanted)
+    pickle.loads(pickle.dumps(module))
+
+
+@pytest.mark.parametrize("name", ["tanh", "relu", "bias", "learned", "spectral", "monotone", "enn"])
 def test_export(name):
     module, x = MODULES[name](), data()
     program = torch.export.export(module, (x,), dynamic_shapes=({0: torch.export.Dim("n")},))
@@ -275,6 +296,8 @@ def test_inputs_of_any_leading_shape():
     torch.testing.assert_close(module(x.reshape(2, 3, P)), module(x).reshape(2, 3, K))
     torch.testing.assert_close(module(x[0]), module(x)[0], rtol=1e-8, atol=1e-9)
     assert module(x[:0]).shape == (0, K)
+    with pytest.raises(nsd.BadInput, match="no sample"):
+        module.solve(x[:0])
     assert enn()(x[:0]).shape == (0, K)
 
 
@@ -285,6 +308,8 @@ def test_inputs_that_do_not_fit_say_both_sides(build):
         module(torch.zeros(5, 7))
     with pytest.raises(nsd.BadInput, match=r"float64.*float32"):
         module(torch.zeros(5, P, dtype=torch.float64))
+    with pytest.raises(nsd.BadInput, match="int64"):
+        module(torch.zeros(5, P, dtype=torch.long))
     with pytest.raises(nsd.BadInput, match="ndarray"):
         module(torch.zeros(5, P).numpy())
 
@@ -293,6 +318,7 @@ def test_inputs_that_do_not_fit_say_both_sides(build):
     ("options", "says"),
     [
         ({"frozen": ("C",)}, "'C'"),
+        ({"frozen": 3}, "names"),
         ({"well_posed": "always"}, "spectral"),
         ({"width": 0}, "width"),
         ({"width": 2.5}, "width"),

@@ -60,6 +60,29 @@ def test_monotone_keeps_one_equilibrium(name):
         assert float(torch.linalg.eigvals(torch.eye(M) - jacobian).real.min()) > 0.0
 
 
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+@pytest.mark.parametrize("width", [48, 256])
+def test_monotone_and_all_skew(name, width):
+    # Eigenvalues all along the imaginary axis: the hardest that the form allows.
+    draw = torch.Generator().manual_seed(0)
+    net = nsd.Implicit(name, 0.2)
+    module = nsd.DEQ(net, P, width, well_posed="monotone", dtype=torch.float64, generator=draw)
+    with torch.no_grad():
+        root, skew = module.parametrizations.A.parameters()
+        root.zero_()
+        skew.normal_(generator=draw)
+    x = data().requires_grad_()
+    assert float(torch.linalg.matrix_norm(module.A.detach() * module.form.recurrent, 2)) > 1.5
+    module(x).sum().backward()  # both solves converge, or this raises
+
+
+def test_weights_of_zero_stay_zero():
+    module = deq("relu", well_posed="spectral")
+    with torch.no_grad():
+        module.parametrizations.A.original.zero_()
+    assert float(module.A.detach().abs().max()) == 0.0
+
+
 def test_without_it_the_same_training_fails():
     with pytest.raises(nsd.NotConverged):
         push(deq("relu", solver=nsd.Picard()), rate=3.0)(data())

@@ -76,7 +76,7 @@ def test_a_tensor_and_what_it_was_made_of_are_both_closed_over():
 def test_the_fast_backward_is_the_differentiable_one(monkeypatch):
     weight, x = (t.requires_grad_() for t in contraction(3, 4))
     fast = torch.autograd.grad(layer()(weight, x).square().sum(), (weight, x))
-    monkeypatch.setattr(module, "_gradients", lambda *given: module._differentiable_gradients(*given[:5]))
+    monkeypatch.setattr(module, "_gradients", lambda *given: module._differentiable_gradients(*given[:6]))
     slow = torch.autograd.grad(layer()(weight, x).square().sum(), (weight, x))
     for a, b in zip(fast, slow, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
@@ -211,6 +211,84 @@ def test_a_tensor_that_cannot_be_seen_is_refused_not_forgotten():
         nsd.fixed_point(lambda z: _Product.apply(a, z) + 1.0, z0).value.sum().backward()
     nsd.fixed_point(lambda z, a: _Product.apply(a, z) + 1.0, z0, args=(a,)).value.sum().backward()
     assert float(a.grad) == pytest.approx(6.0 / (1.0 - 0.3) ** 2, rel=1e-8)
+
+
+def test_nothing_is_forgotten_where_nothing_was_seen():
+    w = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    z0 = torch.zeros(4, 3, dtype=torch.float64)
+    with pytest.raises(nsd.BadInput, match="args="):
+        nsd.fixed_point(lambda z: w * z + 1.0 if float(z.sum()) > 0 else 0.3 * z + 1.0, z0)
+    b = torch.ones(4, 3, dtype=torch.float64, requires_grad=True)
+    value = nsd.fixed_point(lambda z, b: w * z + b, z0, args=(b,)).value
+    with pytest.raises(nsd.BadInput, match="args="):  # beside args, under create_graph too
+        torch.autograd.grad(value.sum(), b, create_graph=True)
+
+
+def test_a_name_that_stands_for_something_else_in_the_backward_pass_is_refused():
+    weight, x = contraction(3, 4)
+    weight.requires_grad_()
+    total = 0.0
+    for k in range(2):
+        shifted = x * (k + 1)
+        total = total + nsd.fixed_point(lambda z: torch.tanh(z @ weight.T + shifted), torch.zeros_like(x)).value.sum()  # noqa: B023
+    with pytest.raises(nsd.BadInput, match="lambda z, x=x"):
+        total.backward()
+    constant = x.clone()
+    value = nsd.fixed_point(lambda z: torch.tanh(z @ weight.T + constant), torch.zeros_like(x)).value
+    constant.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.sum().backward()
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])
+def test_gradients_scale_with_the_loss(scale):
+    weight, x = contraction(6, 8, radius=0.9, dtype=torch.float32)
+    x.requires_grad_()
+    value = nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x)).value
+    one = torch.autograd.grad(value.sum(), x, retain_graph=True)[0]
+    scaled = torch.autograd.grad(scale * value.sum(), x)[0] / scale
+    torch.testing.assert_close(scaled, one, rtol=1e-4, atol=1e-6)
+
+
+def test_forward_mode_without_grad_mode():
+    weight, x = contraction(3, 4)
+    run = lambda x: layer()(weight, x)  # noqa: E731
+    wanted = torch.func.jvp(run, (x,), (torch.ones_like(x),))[1]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.func.jvp(run, (x,), (torch.ones_like(x),))[1], wanted)
+        torch.testing.assert_close(vmap(run)(x), run(x), rtol=1e-9, atol=1e-10)
+
+
+def test_what_cannot_be_batched_says_so():
+    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    value = layer()(weight, x)
+    with pytest.raises(nsd.BadInput, match="jacrev"):
+        torch.autograd.grad(
+            value, weight, torch.eye(3, dtype=x.dtype)[:, :, None].expand(3, 3, 4), is_grads_batched=True
+        )
+    with pytest.raises(nsd.BadInput, match="UnrolledAdjoint"):
+        vmap(lambda row: layer(adjoint=nsd.UnrolledAdjoint())(weight, row))(x)
+
+
+def test_unrolled_from_an_exact_start_has_a_gradient():
+    b = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    start = torch.full((2, 3), 2.0, dtype=torch.float64)
+    value = nsd.fixed_point(lambda z: 0.5 * z + b, start, adjoint=nsd.UnrolledAdjoint()).value
+    assert value.requires_grad
+
+
+def test_a_sample_that_fails_has_no_say_in_the_gradient():
+    w = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    factor = torch.tensor([[0.5], [1.5], [0.5]], dtype=torch.float64)
+    found = nsd.fixed_point(
+        lambda z: w * factor * z + 1.0, torch.zeros(3, 1, dtype=torch.float64), nsd.Picard(), throw=False
+    )
+    assert found.converged.tolist() == [True, False, True]
+    assert (
+        float(found.value[1].abs().detach()) < 100.0
+    )  # not the farthest iterate, whose relative residual is the smallest
+    found.value.sum().backward()
+    assert float(w.grad) == pytest.approx(2 * 0.5 / 0.25, rel=1e-6)  # d/dw 1/(1 − w/2), twice
 
 
 def test_a_module_as_the_map():

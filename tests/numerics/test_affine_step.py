@@ -73,6 +73,38 @@ def test_small_states_and_other_dtypes_stay_in_full_precision():
 
 
 @pytest.mark.usefixtures("bfloat16")
+def test_the_verdict_is_in_full_precision():
+    found = deq("relu", 1e-2, max_steps=5, throw=False).solve(data())
+    module_ = deq("relu", 1e-2)
+    true = residual(module_.step, *module_.terms(data()), found.value / module_.form.output)
+    assert float(found.residual.max()) == pytest.approx(true, rel=1e-3)
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_absolute_tolerances_are_in_full_precision():
+    module_ = deq("relu", 1e-3, relative=False)
+    found = module_.solve(1000.0 * data())
+    assert found.low_precision_steps == 0
+
+
+@pytest.mark.usefixtures("bfloat16")
+def test_failures_in_mixed_precision_are_those_of_full_precision():
+    x = data()
+    x[3, 3] = torch.nan
+    for mixed in (True, False):
+        found = deq("tanh", 1e-4, mixed, throw=False).solve(x)
+        assert found.reason is nsd.Reason.nan
+        assert found.converged.logical_not().nonzero().flatten().tolist() == [3]
+    for mixed in (True, False):
+        wild = deq("relu", 1e-4, mixed, throw=False, solver=nsd.Picard())
+        with torch.no_grad():
+            wild.A.mul_(20.0)
+        found = wild.solve(data())
+        assert found.reason is nsd.Reason.diverged
+        assert float(found.value.abs().max()) < 1e3
+
+
+@pytest.mark.usefixtures("bfloat16")
 def test_gradients_of_mixed_precision():
     gradients = []
     for mixed in (True, False):
@@ -108,7 +140,7 @@ def test_the_affine_adjoint_is_the_general_one(name, monkeypatch):
         return torch.autograd.grad((value * torch.arange(12)).sum(), (weight, u))
 
     fast = gradients()
-    monkeypatch.setattr(module, "_gradients", lambda *given: module._differentiable_gradients(*given[:5]))
+    monkeypatch.setattr(module, "_gradients", lambda *given: module._differentiable_gradients(*given[:6]))
     for a, b in zip(fast, gradients(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 

@@ -9,6 +9,7 @@ from .maps import contraction, tanh_map
 
 Z0 = torch.ones(3, 4, dtype=torch.float64)
 FIRST = torch.tensor([[True], [False], [False]])
+INPLACE = [lambda z: z.mul_(0.5).add_(1.0), torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 4))]
 
 
 def solve(f, z0=Z0, solver=nsd.Picard(), **options):  # noqa: B008
@@ -167,6 +168,7 @@ def test_a_vector_or_a_number_is_one_sample(shape):
     [
         (lambda z: z[:, :2], Z0, r"\(3, 4\).*\(3, 2\)"),
         (lambda z: (z, z), Z0, "a tuple of 2 tensors"),
+        (lambda _: None, Z0, "NoneType"),
         (lambda z: z, torch.zeros(3, 4, dtype=torch.long), "int64"),
         (lambda z: z, [1.0, 2.0], "float"),
         (lambda z: z, (), "nothing"),
@@ -192,6 +194,60 @@ def test_states_that_do_not_fit_are_refused(f, z0, says):
 def test_options_are_checked(options):
     with pytest.raises(nsd.BadInput):
         nsd.fixed_point(lambda z: 0.5 * z + 1.0, Z0, **options)
+
+
+@pytest.mark.parametrize(
+    "inplace",
+    [lambda z: z.mul_(0.5).add_(1.0), torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 4))],
+)
+def test_a_map_that_works_in_place_is_refused(inplace):
+    z0 = torch.zeros(3, 4)
+    with pytest.raises(nsd.BadInput, match="in place"), torch.no_grad():
+        nsd.fixed_point(inplace, z0)
+    assert float(z0.abs().sum()) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1e-12, 1.0, 1e12])
+def test_relative_means_relative(dtype, size):
+    found = solve(lambda z: 0.5 * z + size, torch.zeros(3, 4, dtype=dtype))
+    wanted = torch.full((3, 4), 2.0, dtype=torch.float64)
+    torch.testing.assert_close(found.value.double() / size, wanted, rtol=2 * found.tol, atol=0.0)
+
+
+def test_samples_within_tolerance_on_different_steps_end_together():
+    calls = []
+
+    def f(z):
+        calls.append(0)
+        still = FIRST if len(calls) % 2 else ~FIRST
+        return torch.where(still, z, z + 1.0)
+
+    found = solve(f)
+    assert found.evaluations == 2
+    assert set(found.steps.tolist()) == {1, 2}
+
+
+def test_tensors_keep_their_own_dtypes():
+    start = (torch.zeros(3, 2), torch.zeros(3, 1, dtype=torch.float64))
+    found = nsd.fixed_point(lambda s: (0.5 * s[0] + 1.0, 0.5 * s[1] + 1.0 / 3.0), start)
+    assert [t.dtype for t in found.value] == [torch.float32, torch.float64]
+    torch.testing.assert_close(found.value[1], torch.full((3, 1), 2.0 / 3.0, dtype=torch.float64), rtol=1e-9, atol=0.0)
+
+
+@pytest.mark.parametrize(
+    ("f", "args", "says"),
+    [(3, None, "function"), (torch.cos, torch.ones(2), "tuple"), (torch.cos, (0.5,), "tuple")],
+)
+def test_arguments_are_checked(f, args, says):
+    with pytest.raises(nsd.BadInput, match=says):
+        nsd.fixed_point(f, Z0, args=args)
+
+
+def test_one_step_is_reported_as_one_step():
+    with pytest.raises(nsd.NotConverged, match="ran out of steps") as error:
+        nsd.fixed_point(lambda z: 0.5 * z + 1.0, Z0, max_steps=1)
+    assert "nan" not in str(error.value)
 
 
 def test_half_precision_states():

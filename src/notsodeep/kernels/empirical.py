@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch.func import functional_call, vjp, vmap
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
+from notsodeep.numerics.adjoint import ImplicitAdjoint
 from notsodeep.numerics.safe import like, refuse_if_too_large, samples
 
 _BLOCK_BYTES = 1 << 28
@@ -30,13 +32,17 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
 
         conjugate_ij = z(x_i)·z(x_j)          tangent_ij = mean over outputs k of ⟨∂f_k(x_i)/∂θ, ∂f_k(x_j)/∂θ⟩
 
-    over the trainable weights θ. With a readout R of N(0, 1), as the networks are drawn, they estimate the infinite-width
-    kernels; without one, tangent is its mean over such readouts: conjugate + Σ_k ⟨∂z_k(x_i), ∂z_k(x_j)⟩. Gradients are held in
-    two blocks of at most `block_bytes`/2, never all of them.
+    over the trainable weights θ, by exact gradients whatever the module's adjoint. With a readout R of N(0, 1), as the networks
+    are drawn, they estimate the infinite-width kernels; without one, tangent is its mean over such readouts: conjugate +
+    Σ_k ⟨∂z_k(x_i), ∂z_k(x_j)⟩. Gradients are held in two blocks of at most `block_bytes`/2, never all of them.
     """
     features = getattr(module, "features", None)
     if not isinstance(module, nn.Module) or not callable(features):
         raise BadInput(f"empirical_kernels takes a DEQ or an ENN, got {type(module).__name__}.")
+    if hasattr(module, "adjoint"):
+        module = copy.copy(module)
+        module.adjoint = ImplicitAdjoint()  # type: ignore[assignment]
+        features = getattr(module, "features")  # noqa: B009 (typed as a tensor otherwise)
     weights = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not weights:
         raise BadInput("Every weight of this network is frozen, so it has no tangent kernel; unfreeze some.")

@@ -30,6 +30,8 @@ def batch(x: object, in_features: int, weight: Tensor, module: str) -> Tensor:
             given=tuple(x.shape),
             in_features=in_features,
         )
+    if not x.is_floating_point():
+        raise BadInput(f"x is {_name(x)}; {module} takes real numbers: x.to({weight.dtype}).")
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise BadInput(
             f"x is {_name(x)} and the weights of this {module} are {_name(weight)}; convert one: x.to({weight.dtype}), or "
@@ -40,8 +42,10 @@ def batch(x: object, in_features: int, weight: Tensor, module: str) -> Tensor:
 
 def names(given: Iterable[str], allowed: tuple[str, ...], option: str) -> frozenset[str]:
     """`given` as a set of allowed names, or `BadInput`."""
+    if not isinstance(given, Iterable):
+        raise BadInput(f"{option} takes names, {option}=({allowed[0]!r},); got {given!r}.")
     chosen = frozenset([given] if isinstance(given, str) else given)
-    unknown = sorted(chosen - set(allowed))
+    unknown = sorted(map(str, chosen - set(allowed)))
     if unknown:
         raise BadInput(f"{option} knows {', '.join(allowed)}; got {', '.join(map(repr, unknown))}.")
     return chosen

@@ -27,7 +27,7 @@ from notsodeep.models.readout import Features, best_readout, in_batches
 from notsodeep.models.response import start_from_linear_response
 from notsodeep.numerics.safe import samples
 
-_HELD_OUT = 0.2
+_HELD_OUT, _ENOUGH = 0.2, 10
 _RESPONSE_ROWS = 4096
 _TIMED_ROWS, _TIMED_RUNS = 512, 7
 
@@ -76,7 +76,8 @@ def compile_deq(
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
     labels = None if y is None else Labels.of(y, len(rows))
     draw = torch.Generator().manual_seed(0) if generator is None else generator
-    trained = not deq.changed().isdisjoint({"A", "B", "bias"})
+    changed = deq.changed()
+    trained = not changed.isdisjoint({"A", "B", "bias", "variances"})
     found, notes = _design(deq, rows, family, trained)
     network = ENN(
         found.explicit,
@@ -89,8 +90,8 @@ def compile_deq(
         dtype=deq.B.dtype,
     )
     train, test = _split(len(rows), draw)
-    if trained and network.widths[0] == deq.width:
-        start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]])
+    if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
+        start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
     outputs = None
     if deq.out_features is not None:
         outputs = in_batches(deq, rows)
@@ -99,7 +100,7 @@ def compile_deq(
             distil_into(network, rows[train], outputs[train], distil, draw, progress)
             _fit_readout(network, rows[train], outputs[train])
     certificate = _certify(deq, network, found, rows, test, outputs, trained, distil, notes)
-    if labels is not None:
+    if labels is not None and len(test):
         certificate = replace(certificate, scores=_scores(deq, network, rows, labels, outputs, train, test))
     return Compiled(network, found, certificate)
 
@@ -121,15 +122,17 @@ def _design(deq: DEQ, x: Tensor, family: str, trained: bool) -> tuple[Design, li
                 notes.append(
                     f"Designed for {net}, the DEQ before training: there is no design for it as it is now. {error}"
                 )
-    offsets = [float(moments_at(net.phi, net.deviation(t)).mean) for t in (deq.tau0, radius)]
+    pairs = ((net, deq.tau0), (found.net, radius))
+    offsets = [float(moments_at(net.phi, of.deviation(t)).mean) for of, t in pairs]
     if net.centre and abs(offsets[0] - offsets[1]) > 0.05 * found.target.gamma:
         text = (
             f"The data has τ0 = {radius:.4g}, the DEQ was centred for tau0 = {deq.tau0:.4g} (offsets {offsets[1]:.4g} and "
             f"{offsets[0]:.4g}): its features are not centred, and the kernels differ by more than the gap says. Scale the "
             f"data, or build DEQ(…, tau0={radius:.4g})."
         )
-        warnings.warn(text, NumericsWarning, stacklevel=3)
         notes.append(text)
+        if not trained:  # training finds its own way around an offset
+            warnings.warn(text, NumericsWarning, stacklevel=3)
     return found, notes
 
 
@@ -143,10 +146,10 @@ def _present(deq: DEQ, net: Implicit) -> Implicit:
 
 
 def _split(n: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Four fifths to fit on, one fifth held out; everything for both where there are too few."""
-    order = torch.randperm(n, generator=draw)
-    held = int(_HELD_OUT * n)
-    return (order, order) if held < 1 else (order[held:], order[:held])
+    """Four fifths to fit on, one fifth held out; none where there are fewer than ten."""
+    order = torch.randperm(n, generator=draw, device=draw.device).cpu()
+    held = int(_HELD_OUT * n) if n >= _ENOUGH else 0
+    return order[held:], order[:held]
 
 
 def _fit_readout(network: ENN, x: Tensor, targets: Tensor) -> None:
@@ -164,7 +167,10 @@ def _scores(
     """Both networks' own outputs on y, where they are made for it, and ridge readouts of their features."""
     targets = labels.targets.to(x)
     found = []
-    if outputs is not None and outputs.shape[1] == targets.shape[1] and "readout" in deq.changed():
+    fits = outputs is not None and (
+        outputs.shape[1] >= targets.shape[1] if labels.classes is not None else outputs.shape[1] == targets.shape[1]
+    )
+    if outputs is not None and fits and "readout" in deq.changed():
         theirs, ours = outputs[test], in_batches(network, x[test])
         found.append(Score(f"{labels.measure}, own readout", labels.score(theirs, test), labels.score(ours, test)))
 
@@ -194,7 +200,9 @@ def _certify(
     seconds = _times([lambda: deq(rows), lambda: network(rows)], x.device)
     evaluations = deq.solve(rows).evaluations
     error = agreement = None
-    if outputs is not None and deq.changed():  # a readout as it was drawn gives no answers worth keeping
+    if not len(test):
+        notes = [*notes, f"With {len(x)} samples none are held out, so the network's answers are not measured."]
+    elif outputs is not None and deq.changed():  # a readout as it was drawn gives no answers worth keeping
         ours, theirs = in_batches(network, x[test]), outputs[test]
         spread = (theirs - outputs.mean(0)).square().mean().clamp(min=torch.finfo(x.dtype).tiny)
         error = float(((ours - theirs).square().mean() / spread).sqrt())

@@ -24,7 +24,7 @@ from notsodeep.numerics.iteration import Plan
 from notsodeep.numerics.precision import MixedPrecision, Precision
 from notsodeep.numerics.safe import positive
 from notsodeep.numerics.solution import Solution
-from notsodeep.numerics.solvers import Anderson, Solver
+from notsodeep.numerics.solvers import Anderson, Broyden, Solver
 
 Function = Callable[[Tensor], Tensor]
 _SAMPLE = 4096  # entries of a weight that tell whether it was trained
@@ -51,12 +51,12 @@ class DEQ(nn.Module):
         width: int,
         out_features: int | None = None,
         *,
-        solver: Solver = Anderson(),  # noqa: B008 (frozen values)
-        adjoint: Adjoint = ImplicitAdjoint(),  # noqa: B008
+        solver: Solver | None = None,
+        adjoint: Adjoint | None = None,
         tol: float | None = None,
         relative: bool = True,
         max_steps: int = 200,
-        precision: Precision = MixedPrecision(),  # noqa: B008
+        precision: Precision = MixedPrecision(),  # noqa: B008 (a frozen value)
         throw: bool = True,
         tau0: float = 1.0,
         bias: bool = False,
@@ -75,8 +75,11 @@ class DEQ(nn.Module):
         self.out_features = None if out_features is None else checks.count(out_features, "out_features")
         self.tau0 = positive(tau0, "tau0")
         self.form = _form(net, self.width, self.tau0)
-        require_adjoint(adjoint)
-        self.adjoint, self.plan = adjoint, Plan(solver, tol, relative, max_steps, precision, throw)
+        # A monotone map may have eigenvalues all around the unit disc, where mixing a few iterates takes long.
+        usual = Broyden() if well_posed == "monotone" else Anderson()
+        self.adjoint = ImplicitAdjoint(usual) if adjoint is None else adjoint
+        require_adjoint(self.adjoint)
+        self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw)
         still = checks.names(frozen, ("A", "B", "readout"), "frozen")
         self.A = gaussian(self.width, self.width, generator, device, dtype)
         self.B = gaussian(self.width, self.in_features, generator, device, dtype)
@@ -98,7 +101,7 @@ class DEQ(nn.Module):
             raise BadInput(
                 "learn_variances goes with an Implicit network, and without well_posed: A is bounded for a fixed σ_a."
             )
-        return nn.Parameter(torch.tensor([self.net.var_a, self.net.var_b]).log().to(self.A))
+        return nn.Parameter(torch.tensor([self.net.var_a, self.net.var_b], dtype=torch.float64).log().to(self.A))
 
     def scales(self) -> tuple[Tensor | float, Tensor | float]:
         """(σ_a/√m, σ_b), learned or fixed."""
@@ -110,6 +113,10 @@ class DEQ(nn.Module):
     def terms(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(W, u) of the state's equation φ(W s + u) = s, s = √m z: W = σ_a A/√m, (m, m), and u = σ_b B x (+ c), (n, m)."""
         recurrent, inward = self.scales()
+        if isinstance(self.net, Stacked):  # whatever training does, the layers stay a chain
+            into, between = self.net.masks(self.B)
+            u = functional.linear(x, self.B * into)
+            return self.A * between, u if self.bias is None else u + self.bias
         u = functional.linear(x, self.B)
         if not (isinstance(inward, float) and inward == 1.0):
             u = u * inward
@@ -123,25 +130,36 @@ class DEQ(nn.Module):
     def solve(self, x: Tensor) -> Solution:
         """The features z* of x, (n, p), with steps, residuals, and which samples converged."""
         x = checks.batch(x, self.in_features, self.B, "DEQ")
+        if x.numel() == 0:
+            raise BadInput(f"x has shape {tuple(x.shape)}: there is no sample to solve for.")
         # The state is solved for in the weights' own precision: in a lower one no residual below its rounding is reached.
         with torch.autocast(x.device.type, enabled=False):
             weight, u = self.terms(x.reshape(-1, self.in_features))
-            start = self.form.phi(u)
+            start = self._swept(weight, u)
             found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, "The equilibrium of the DEQ")
             return replace(found, value=self._as_features(found.value, x))
 
     def features(self, x: Tensor) -> Tensor:
         """(…, m): z*."""
         x = checks.batch(x, self.in_features, self.B, "DEQ")
-        if torch.compiler.is_exporting() or x.numel() == 0:
+        if isinstance(self.net, Stacked) or x.numel() == 0:
+            return self._as_features(self._swept(*self.terms(x.reshape(-1, self.in_features))), x)
+        if torch.compiler.is_exporting():
             weight, u = self.terms(x.reshape(-1, self.in_features))
-            start = self.form.phi(u)
-            if x.numel() == 0:
-                return self._as_features(start, x)
-            steps, tol = self.plan.max_steps, self.plan.tolerance(u.dtype)
-            return self._as_features(picard_loop(self.step, start, weight, u, steps, tol, self.plan.relative), x)
+            # Steps of a monotone map need not contract, but damped ones do.
+            damping = 0.3 if self.well_posed == "monotone" else getattr(self.plan.solver, "damping", 1.0)
+            tol = self.plan.tolerance(u.dtype)
+            found = picard_loop(self.step, self.form.phi(u), weight, u, self.plan.max_steps, tol, damping)
+            return self._as_features(found, x)
         value: Tensor = self.solve(x).value
         return value
+
+    def _swept(self, weight: Tensor, u: Tensor) -> Tensor:
+        """φ(u), and one step for each further block: where the weights are nilpotent, that is the equilibrium."""
+        s = self.form.phi(u)
+        for _ in range(len(self.net.layers) - 1 if isinstance(self.net, Stacked) else 0):
+            s = self.step(s, weight, u)
+        return s
 
     def _as_features(self, s: Tensor, x: Tensor) -> Tensor:
         z = s if self.form.output == 1.0 else s * self.form.output
@@ -160,13 +178,14 @@ class DEQ(nn.Module):
         return 2 * (self.width * self.in_features + evaluations * self.width**2) + self.readout.flops()
 
     def changed(self) -> frozenset[str]:
-        """Which of "A", "B", "bias" and "readout" are no longer those drawn at the start."""
+        """Which of "A", "B", "bias", "variances" and "readout" are no longer those that the module was made with."""
         return frozenset(name for name, now in self._sample().items() if _differ(now, self._start.get(name)))
 
     @torch.no_grad()
     def _sample(self) -> dict[str, Tensor]:
         """Some entries of each weight, to know it by."""
         weights = {"A": self.A, "B": self.B, "bias": self.bias, "readout": self.readout.weight}
+        weights["variances"] = self.log_variances
         flat = {name: weight.detach().flatten() for name, weight in weights.items() if weight is not None}
         return {name: w[:: 1 + len(w) // _SAMPLE].to("cpu", copy=True) for name, w in flat.items() if not w.is_meta}
 

@@ -24,7 +24,7 @@ def distil(
     scale = float((targets - targets.mean(0)).square().mean())
     with _bar(epochs * batches, progress) as advance:
         for _ in range(epochs):
-            for chosen in torch.randperm(len(x), generator=generator).split(_BATCH):
+            for chosen in torch.randperm(len(x), generator=generator, device=generator.device).split(_BATCH):
                 rows = chosen.to(x.device)
                 loss = (network(x[rows]) - targets[rows]).square().mean() / scale
                 optimiser.zero_grad(set_to_none=True)

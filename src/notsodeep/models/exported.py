@@ -10,23 +10,28 @@ from torch._higher_order_ops.while_loop import while_loop
 
 
 def picard_loop(
-    step: Callable[..., Tensor], start: Tensor, weight: Tensor, u: Tensor, max_steps: int, tol: float, relative: bool
+    step: Callable[..., Tensor], start: Tensor, weight: Tensor, u: Tensor, max_steps: int, tol: float, damping: float
 ) -> Tensor:
-    """s ← step(s) until every sample is within tolerance, as one `while_loop` node: the same stopping rule as `iterate`.
+    """s ← s + damping·(step(s) − s) until every sample is within tol·‖step(s)‖, as one `while_loop` node.
 
-    An exported network is for inference: no gradient passes through the loop.
+    An exported network is for inference: no gradient passes through the loop. It cannot raise, so samples that do not
+    converge are NaN.
     """
     start, weight, u = start.detach(), weight.detach(), u.detach()
 
-    def unfinished(count: Tensor, s: Tensor, image: Tensor) -> Tensor:
-        size = torch.linalg.vector_norm(image - s, dim=1)
-        scale = torch.linalg.vector_norm(image, dim=1) + torch.finfo(s.dtype).eps if relative else 1.0
-        go_on: Tensor = (count < max_steps) & (size > tol * scale).any()
-        return go_on
+    def unfinished(s: Tensor, image: Tensor) -> Tensor:
+        size, scale = (torch.linalg.vector_norm(v, dim=1) for v in (image - s, image))
+        not_yet: Tensor = ~(size <= tol * scale) | ~torch.isfinite(size)
+        return not_yet
 
-    def body(count: Tensor, s: Tensor, image: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG001
-        return count + 1, image.clone(), step(image, weight, u)
+    def go_on(count: Tensor, s: Tensor, image: Tensor) -> Tensor:
+        more: Tensor = (count < max_steps) & unfinished(s, image).any()
+        return more
 
-    begin = (torch.ones((), dtype=torch.int64), start, step(start, weight, u))
-    found: Tensor = while_loop(unfinished, body, begin)[1]
-    return found
+    def body(count: Tensor, s: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        after = torch.lerp(s, image, damping)
+        return count + 1, after, step(after, weight, u)
+
+    begin = (torch.ones((), dtype=torch.int64, device=u.device), start, step(start, weight, u))
+    _, s, image = while_loop(go_on, body, begin)
+    return torch.where(unfinished(s, image)[:, None], torch.nan, s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,13 +23,15 @@ class Labels:
 
     @staticmethod
     def of(y: Array, n: int) -> Labels:
-        """Whole numbers (n,) are classes; real numbers, (n,) or (n, K), are to be predicted as they are."""
-        values = torch.from_numpy(np.asarray(y)) if isinstance(y, np.ndarray) else torch.as_tensor(y).detach().cpu()
-        if len(values) != n or values.ndim not in (1, 2):
+        """Whole numbers or words (n,) are classes; real numbers, (n,) or (n, K), are to be predicted as they are."""
+        values = _as_tensor(y)
+        if values.ndim not in (1, 2) or len(values) != n:
             raise BadInput(f"x has {n} samples and y has shape {tuple(values.shape)}; give one label a sample.")
         if values.is_floating_point():
             if not bool(torch.isfinite(values).all()):
                 raise BadInput("y holds NaN or infinity; drop these samples first.")
+            if bool((values == values[0]).all()):
+                raise BadInput("y is the same number for every sample: there is nothing to predict.")
             return Labels(values.double().reshape(n, -1), None)
         if values.ndim == 2:
             raise BadInput(
@@ -48,6 +51,21 @@ class Labels:
         """Of outputs (k, K) on the chosen k of the samples."""
         if self.classes is not None:
             return float((outputs.argmax(1).cpu() == self.classes[chosen]).double().mean())
-        wanted = self.targets[chosen]
-        missed = (outputs.cpu().double() - wanted).square().sum()
-        return float(1.0 - missed / (wanted - wanted.mean(0)).square().sum())
+        missed = (outputs.cpu().double() - self.targets[chosen]).square().mean()
+        return float(1.0 - missed / (self.targets - self.targets.mean(0)).square().mean())
+
+
+def _as_tensor(y: Any) -> Tensor:
+    """Numbers as they are, words as whole numbers in alphabetical order."""
+    if isinstance(y, Tensor):
+        values = y.detach().cpu()
+    else:
+        array = np.asarray(y)
+        if array.dtype.kind in "USO":
+            array = np.unique(array.astype(str), return_inverse=True)[1].reshape(array.shape)
+        if array.dtype.kind not in "fiub":
+            raise BadInput(f"y holds {array.dtype}; expected classes, or real numbers.")
+        values = torch.from_numpy(np.ascontiguousarray(array))
+    if values.is_complex():
+        raise BadInput(f"y holds {values.dtype}; expected classes, or real numbers.")
+    return values.to(torch.int64) if values.dtype == torch.bool else values

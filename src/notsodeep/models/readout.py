@@ -47,7 +47,7 @@ def ridge_readouts(features: Features, x: Tensor, targets: Tensor, ridges: Seque
     z_mean, t_mean = z_sum / n, targets.double().mean(0)
     gram -= n * torch.outer(z_mean, z_mean)
     cross -= n * torch.outer(z_mean, t_mean)
-    scale = float(gram.diagonal().mean())
+    scale = float(gram.diagonal().mean()) or 1.0  # equal samples: no direction to read, only the mean
     found = []
     for ridge in ridges:
         shifted = gram.clone()

@@ -13,7 +13,7 @@ from notsodeep.models.explicit import ENN
 
 
 @torch.no_grad()
-def start_from_linear_response(network: ENN, deq: DEQ, x: Tensor) -> None:
+def start_from_linear_response(network: ENN, deq: DEQ, x: Tensor, tau0: float) -> None:
     """Give `network` the DEQ's directions: h* ≈ (I − W D̄)⁻¹ u, with D̄ the mean slope of φ at each unit's h* on x.
 
     The first layer gets those rows, scaled to the deviation τ0 of its pre-activations that the design was made for; later
@@ -26,7 +26,6 @@ def start_from_linear_response(network: ENN, deq: DEQ, x: Tensor) -> None:
     system = torch.eye(deq.width, dtype=torch.float64, device=x.device) - (weight * slopes).double()
     response = torch.linalg.solve(system, (deq.B * deq.scales()[1]).double())
     reached = functional.linear(x.double(), response).square().mean().sqrt()
-    wanted = x.double().square().sum(1).mean().sqrt()
-    network.weights[0].copy_(response * (wanted / reached))
+    network.weights[0].copy_(response * (tau0 / reached))
     for later in network.weights[1:]:
         later.copy_(math.sqrt(later.shape[1]) * torch.eye(*later.shape))

@@ -9,6 +9,7 @@ Ref: Bai, Kolter & Koltun (2019), Theorem 3 (universality of single-layer DEQs).
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class _Block:
 def to_deq(network: nn.Module) -> DEQ:
     """The DEQ whose forward pass is that of `network`: an `nn.Sequential` of `nn.Linear` and activations, or an `ENN`.
 
-    The weights are copies. Dropout is taken as in evaluation: absent.
+    The weights are copies; trained, they stay a chain of layers. Dropout is taken as in evaluation: absent.
     """
     blocks = list(_of_enn(network) if isinstance(network, ENN) else _of_sequential(network))
     linear = next((block.weight for block in blocks if block.weight is not None), None)
@@ -58,8 +59,6 @@ def to_deq(network: nn.Module) -> DEQ:
         in_features,
         net.width,
         solver=Picard(),
-        tol=torch.finfo(linear.dtype).tiny,  # after L sweeps nothing moves any more: the residual is 0
-        max_steps=len(blocks) + 50,
         bias=True,
         device=linear.device,
         dtype=linear.dtype,
@@ -80,26 +79,14 @@ def to_deq(network: nn.Module) -> DEQ:
 
 
 def to_explicit(deq: DEQ) -> nn.Sequential:
-    """The feed-forward network of a DEQ made by `to_deq`; `BadInput` where its weights are those of a chain no longer."""
+    """The feed-forward network of a DEQ made by `to_deq`, trained or not."""
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Stacked):
         raise BadInput("to_explicit takes a DEQ made by to_deq; compile_deq finds a network for any other.")
     layers: list[nn.Module] = []
-    starts = [0]
-    for width in deq.net.widths:
-        starts.append(starts[-1] + width)
+    start = 0
     for number, (sigma, width) in enumerate(zip(deq.net.layers, deq.net.widths, strict=True)):
-        rows = slice(starts[number], starts[number + 1])
-        columns = slice(starts[number - 1], starts[number]) if number else slice(0, 0)
-        elsewhere = deq.A[rows].detach().clone()
-        elsewhere[:, columns] = 0.0
-        inward = deq.B[rows].detach() if number else elsewhere
-        worst = max(float(elsewhere.abs().max()), float(inward.abs().max()))
-        if worst > 0.0:
-            raise BadInput(
-                f"Layer {number + 1} of this DEQ also takes input from outside the layer before it (a weight of {worst:.2e}), "
-                "so it is no chain of layers any more; train it with those weights fixed at 0."
-            )
-        source = deq.A[rows, columns] if number else deq.B[rows]
+        rows = slice(start, start + width)
+        source = deq.A[rows, start - deq.net.widths[number - 1] : start] if number else deq.B[rows]
         linear = nn.Linear(source.shape[1], width, device=source.device, dtype=source.dtype)
         with torch.no_grad():
             linear.weight.copy_(source)
@@ -107,6 +94,7 @@ def to_explicit(deq: DEQ) -> nn.Sequential:
         layers.append(linear)
         if sigma != Linear():
             layers.append(_as_module(sigma))
+        start = rows.stop
     return nn.Sequential(*layers)
 
 
@@ -207,9 +195,9 @@ class ModuleActivation(Activation):
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        # In place, it would overwrite the state that it is given a part of.
-        if getattr(module, "inplace", False):
-            self.module = type(module)(**{**_settings(module), "inplace": False})
+        if getattr(module, "inplace", False):  # it would overwrite the state that it is given a part of
+            self.module = copy.copy(module)
+            self.module.inplace = False  # type: ignore[assignment]
 
     def __call__(self, x: Tensor) -> Tensor:
         value: Tensor = self.module(x)
@@ -225,7 +213,3 @@ class ModuleActivation(Activation):
 
     def __str__(self) -> str:
         return str(self.module)
-
-
-def _settings(module: nn.Module) -> dict[str, object]:
-    return {name: getattr(module, name) for name in getattr(module, "__constants__", ()) if hasattr(module, name)}

@@ -43,8 +43,8 @@ class MonotoneForm(nn.Module):
     """(P, S) ↦ A with L·scale·A = M·min(1, 2/‖M‖), M = (1 − μ)I − PᵀP + S − Sᵀ and μ = 0.05: its symmetric part stays below 1.
 
     For a non-decreasing φ of slope at most L every eigenvalue of I − J then has a real part ≥ μ, so there is one equilibrium,
-    though ‖W‖ may be above 1. Up to a norm of 2 accelerated steps reach it, whatever training does; without that bound M could
-    grow until nothing does. ‖M‖ is bounded as in `SpectralBound`.
+    though ‖W‖ may be above 1. Up to a norm of 2, Broyden's and damped steps reach it; without that bound M could grow until
+    nothing does. ‖M‖ is bounded as in `SpectralBound`.
 
     Ref: Winston & Kolter (2020).
     """
@@ -73,10 +73,11 @@ def gram_bound(weight: Tensor, steps: int = _GRAM_STEPS) -> Tensor:
     """An upper bound of ‖weight‖₂, by Gram iteration: each step squares the singular values' ratios."""
     gram, log = weight, weight.new_zeros(())
     for _ in range(steps):
-        size = torch.linalg.matrix_norm(gram)
+        size = torch.linalg.matrix_norm(gram).clamp(min=torch.finfo(gram.dtype).tiny)
         gram, log = gram / size, 2.0 * (log + size.log())
         gram = gram.mT @ gram
-    bound: Tensor = ((log + torch.linalg.matrix_norm(gram).log()) / 2.0**steps).exp()
+    last = torch.linalg.matrix_norm(gram).clamp(min=torch.finfo(gram.dtype).tiny)
+    bound: Tensor = ((log + last.log()) / 2.0**steps).exp()
     return bound
 
 

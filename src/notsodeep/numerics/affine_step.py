@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from notsodeep.numerics.capture import transforms_active
 from notsodeep.numerics.precision import Stage, tf32
 from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
 
@@ -52,9 +53,9 @@ class AffineAdjoint:
     def map(self) -> AffineMap:
         return AffineMap(lambda h: h * self.slopes, self.weight.mT, self.g)
 
-    def gradients(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Of W and of u."""
-        return t.mT @ self.s, t
+    def gradients(self, t: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, Tensor]:
+        """Of W, where it is needed, and of u."""
+        return (t.mT @ self.s if needed[0] else None), t
 
 
 class AffineMap:
@@ -72,7 +73,8 @@ class AffineMap:
         self._drift = 0.0
 
     def __call__(self, s: Tensor) -> Tensor:
-        h = functional.linear(s, self.weight).add_(self.u)
+        h = functional.linear(s, self.weight)
+        h = h + self.u if transforms_active() else h.add_(self.u)
         if self.remember:
             self.latest = (s, h)
         return self.phi(h)

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -35,12 +34,21 @@ def transforms_active() -> bool:
     return bool(torch._C._are_functorch_transforms_active())
 
 
-class _Recorder(TorchFunctionMode):
-    """Collects the tensors that come into a computation from outside and may carry a gradient."""
+def require_not_batched(tensors: Sequence[Tensor], what: str) -> None:
+    """`BadInput` where a vmap is at work that cannot be looked under: the number of steps depends on the numbers."""
+    functorch = torch._C._functorch
+    if any(functorch.is_batchedtensor(t) or functorch.is_legacy_batchedtensor(t) for t in tensors):
+        raise BadInput(f"{what}; with ImplicitAdjoint(), torch.func.vmap, grad and jacrev work.")
 
-    def __init__(self, known: Sequence[Tensor], everything: bool) -> None:
+
+class _Recorder(TorchFunctionMode):
+    """Collects the tensors that come into a computation from outside.
+
+    Constants too: a backward pass evaluates f once more, and must find them as they were.
+    """
+
+    def __init__(self, known: Sequence[Tensor]) -> None:
         super().__init__()
-        self.everything = everything
         self.known = {id(tensor): tensor for tensor in known}  # holding them keeps an id from being given again
         self.found: dict[int, Tensor] = {}
 
@@ -48,7 +56,7 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for leaf in pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and id(leaf) not in self.known and self._wanted(leaf):
+            if isinstance(leaf, Tensor) and id(leaf) not in self.known and _continuous(leaf):
                 self.found[id(leaf)] = leaf
         result = func(*args, **kwargs)
         for leaf in pytree.tree_leaves(result):
@@ -56,24 +64,32 @@ class _Recorder(TorchFunctionMode):
                 self.known[id(leaf)] = leaf
         return result
 
-    def _wanted(self, leaf: Tensor) -> bool:
-        with torch._C.DisableTorchFunction():
-            if not leaf.is_floating_point():
-                return False
-            return self.everything or leaf.requires_grad or unpack_dual(leaf).tangent is not None
+
+def _continuous(tensor: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():
+        return tensor.is_floating_point() or tensor.is_complex()
 
 
 class _Substitution(TorchFunctionMode):
-    """Puts other tensors in the place of the captured ones."""
+    """Puts other tensors in the place of the captured ones, and refuses constants that were not there before."""
 
-    def __init__(self, captured: Sequence[Tensor], others: Sequence[Tensor]) -> None:
+    def __init__(self, captured: Sequence[Tensor], others: Sequence[Tensor], known: Sequence[Tensor]) -> None:
         super().__init__()
         self.others = {id(old): new for old, new in zip(captured, others, strict=True)}
+        self.known = {id(tensor): tensor for tensor in (*others, *known)}
 
     @eager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = pytree.tree_map_only(Tensor, self.replace, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        if not transforms_active():
+            for leaf in pytree.tree_leaves((args, kwargs)):
+                if isinstance(leaf, Tensor) and id(leaf) not in self.known:
+                    _refuse_new_constant(leaf)
+        result = func(*args, **kwargs)
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.known[id(leaf)] = leaf
+        return result
 
     def replace(self, tensor: Tensor) -> Tensor:
         return self.others.get(id(tensor), tensor)
@@ -87,6 +103,17 @@ class _Substitution(TorchFunctionMode):
         _ACTIVE.stack.pop()
 
 
+def _refuse_new_constant(tensor: Tensor) -> None:
+    """A tensor of no graph that the first evaluation did not use: f is not the function that it was."""
+    with torch._C.DisableTorchFunction():
+        new = _continuous(tensor) and tensor.grad_fn is None and not tensor.requires_grad and tensor.numel() > 1
+    if new:
+        raise BadInput(
+            f"In the backward pass f uses a tensor of shape {tuple(tensor.shape)} that it did not use before: a name that it "
+            "closes over stands for something else now. Bind it when f is made (lambda z, x=x: …), or pass it in args=(…)."
+        )
+
+
 class Closure:
     """f(z), and `closure(z, *tensors)`: f with `tensors` in the place of those that it closes over."""
 
@@ -96,13 +123,13 @@ class Closure:
     def __call__(self, z: Any, *tensors: Tensor) -> Any:
         if all(new is old for new, old in zip(tensors, self.captured, strict=True)):
             return self.f(z)
-        with _Substitution(self.captured, tensors):
+        with _Substitution(self.captured, tensors, pytree.tree_leaves(z)):
             return self.f(z)
 
 
 def capture(f: Callable[[Any], Any], z: Any) -> tuple[Closure, tuple[Tensor, ...]]:
     """f as a `Closure`, and the tensors to call it with: those found in one evaluation of f(z)."""
-    recorder = _Recorder(pytree.tree_leaves(z), everything=transforms_active())
+    recorder = _Recorder(pytree.tree_leaves(z))
     with torch.no_grad(), recorder:
         f(z)
     captured = tuple(recorder.found.values())
@@ -124,9 +151,9 @@ def require_all_seen(output: Tensor, allowed: Sequence[Tensor]) -> None:
         variable = getattr(node, "variable", None)
         if variable is not None and id(variable) not in ours:
             raise BadInput(
-                f"f uses a tensor of shape {tuple(variable.shape)} that needs a gradient where it cannot be seen (inside a "
-                "custom autograd function, or a compiled one). Pass it as an argument: fixed_point(f, z0, …, args=(tensor,)) "
-                "with f(z, tensor).",
+                f"f uses a tensor of shape {tuple(variable.shape)} that needs a gradient where it was not seen: inside a "
+                "custom autograd function, in a branch that the first evaluation did not take, or beside args. Pass it as an "
+                "argument: fixed_point(f, z0, …, args=(tensor,)) with f(z, tensor).",
                 shape=tuple(variable.shape),
             )
         todo.extend(edge for edge, _ in node.next_functions)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from notsodeep.errors import NumericsWarning
 from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.numerics.affine_step import AffineMap, AffineStep
-from notsodeep.numerics.capture import require_all_seen, transforms_active
+from notsodeep.numerics.capture import require_all_seen, require_not_batched, transforms_active
 from notsodeep.numerics.eager import eager
 from notsodeep.numerics.equations import Direct, Equation, Step, Tangent, Transposed
 from notsodeep.numerics.iteration import Plan, iterate
@@ -36,10 +36,11 @@ def equilibrium(
 
 def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoint: Adjoint, what: str) -> Solution:
     if isinstance(adjoint, UnrolledAdjoint):
+        require_not_batched((z0, *args), "UnrolledAdjoint does not work under vmap")
         solution = iterate(lambda z: f(z, *args), z0, plan)
         if plan.throw:
             solution.raise_unless_converged(what)
-        return solution
+        return replace(solution, value=f(solution.value, *args))  # one step at least, even from a start that is exact
     implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
     box = _Box()
     differentiated = torch.is_grad_enabled() and any(arg.requires_grad for arg in args)
@@ -49,6 +50,11 @@ def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoin
         for _ in range(adjoint.steps):
             z = torch.lerp(z, f(z, *args), adjoint.damping)
     assert box.solution is not None
+    failed = box.solution.failed
+    if not transforms_active() and bool(
+        failed.any()
+    ):  # what is no state has no gradient, and must not spoil the others'
+        z = torch.where(failed[:, None], z.detach(), z)
     return replace(box.solution, value=z)
 
 
@@ -115,12 +121,14 @@ class _Equilibrium(torch.autograd.Function):
         if ctx.task.adjoint is None:
             return (None,) * len(ctx.needs_input_grad)
         z, *args = ctx.saved_tensors
+        if not transforms_active():
+            require_not_batched((g,), "is_grads_batched and vectorize=True do not work through a fixed point")
         grads: Sequence[Tensor | None]
         with torch.autocast(z.device.type, enabled=False):
+            needed = ctx.needs_input_grad[3:]
             if torch.is_grad_enabled() or transforms_active():
-                grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args)
+                grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args, needed)
             else:
-                needed = ctx.needs_input_grad[3:]
                 grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, needed, ctx.task.box.h)
         return (None, None, None, *grads)
 
@@ -170,30 +178,48 @@ def _gradients(
         weight, u = args
         h = functional.linear(z, weight) + u if h is None else h
         adjoint = equation.f.adjoint(h, z, weight, g)
-        return adjoint.gradients(task.solve(adjoint.map(), adjoint.start))
-    with torch.enable_grad():
-        here = z.detach().requires_grad_()
-        leaves = [arg.detach().requires_grad_(need) for arg, need in zip(args, needed, strict=True)]
-        image = equation.bind(*leaves)(here)
-    wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
+        return adjoint.gradients(task.solve(adjoint.map(), adjoint.start), needed)
+    here, leaves, image = _evaluated(equation, z, args, needed)
     if not image.requires_grad:
         return [None] * len(args)
-    require_all_seen(image, [here, *wanted])
 
     def pull(u: Tensor) -> Tensor:
         found = torch.autograd.grad(image, here, u, retain_graph=True, allow_unused=True)[0]
         return g if found is None else found + g
 
     u = task.solve(pull, g)
+    wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
     found = iter(torch.autograd.grad(image, wanted, u, allow_unused=True) if wanted else ())
     return [next(found) if need else None for need in needed]
 
 
+def _evaluated(
+    equation: Equation, z: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    """(z, arguments, step(z)) with a graph between leaves of its own, in which every tensor that needs a gradient is seen."""
+    with torch.enable_grad():
+        here = z.detach().requires_grad_()
+        leaves = [arg.detach().requires_grad_(need) for arg, need in zip(args, needed, strict=True)]
+        image = equation.bind(*leaves)(here)
+    require_all_seen(image, [here, *leaves])
+    return here, leaves, image
+
+
 def _differentiable_gradients(
-    equation: Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
+    equation: Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
+) -> Sequence[Tensor | None]:
     """u = Jᵀu + g as an equilibrium of its own, then (∂f/∂args)ᵀu: each a differentiable function of z, g and the arguments."""
+    if not transforms_active() and isinstance(equation, Direct):
+        _evaluated(equation, z, args, needed)
     u = _Equilibrium.apply(Transposed(equation), task, g.detach(), z, g, *args)
-    pull = torch.func.vjp(lambda *others: equation.bind(*others)(z), *args)[1]
-    grads: tuple[Tensor, ...] = pull(u)
-    return grads
+    chosen = [k for k, need in enumerate(needed) if need]
+
+    def image(*some: Tensor) -> Tensor:
+        merged = list(args)
+        for k, other in zip(chosen, some, strict=True):
+            merged[k] = other
+        return equation.bind(*merged)(z)
+
+    pull = torch.func.vjp(image, *(args[k] for k in chosen))[1]
+    found = iter(pull(u))
+    return [next(found) if need else None for need in needed]

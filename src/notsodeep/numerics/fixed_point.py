@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from notsodeep.errors import BadInput
 from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
-from notsodeep.numerics.capture import capture
+from notsodeep.numerics.capture import capture, transforms_active
 from notsodeep.numerics.eager import eager
 from notsodeep.numerics.equilibrium import equilibrium
 from notsodeep.numerics.iteration import Plan, default_tolerance
@@ -44,8 +45,9 @@ def fixed_point(
     Raises `NotConverged`, with residuals and a remedy, unless throw=False, where ``.reason`` and ``.converged`` tell.
     """
     require_adjoint(adjoint)
+    _require_callable(f, args)
     layout = Layout.of(z0)
-    start = layout.pack(z0)
+    start = layout.pack(z0).clone()
     kind = start.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
@@ -58,18 +60,42 @@ def fixed_point(
     closed: Callable[..., Any]
     if args is not None:
         closed, tensors = f, tuple(args)
-    elif torch.is_grad_enabled() and not isinstance(adjoint, UnrolledAdjoint):
-        closed, tensors = capture(f, pytree.tree_map(torch.detach, z0))
+    elif (torch.is_grad_enabled() or transforms_active()) and not isinstance(adjoint, UnrolledAdjoint):
+        closed, tensors = capture(f, layout.unpack(start.detach().clone()))
     else:
         closed, tensors = f, ()
 
     def step(z: Tensor, *others: Tensor) -> Tensor:
+        version = None if z.is_inference() else z._version
         image = closed(layout.unpack(z), *others)
         layout.require_same(image)
+        if version is not None and z._version != version:
+            raise BadInput(
+                "f changes its state in place, so there is nothing left to compare with: let it work on z.clone()."
+            )
         return layout.pack(image).to(z.dtype)
 
     solution = equilibrium(step, start, tensors, plan, adjoint)
-    return replace(solution, value=layout.unpack(solution.value))
+    value = layout.unpack(solution.value)
+    if args is None and torch.is_grad_enabled() and not (transforms_active() or solution.value.requires_grad):
+        _require_no_gradient(f, value)
+    return replace(solution, value=value)
+
+
+def _require_callable(f: object, args: object) -> None:
+    if not callable(f):
+        raise BadInput(f"f must be a function of the state, got {type(f).__name__}.")
+    if args is not None and not (isinstance(args, list | tuple) and all(isinstance(a, Tensor) for a in args)):
+        raise BadInput(f"args must be a tuple of tensors, args=(a, b) for f(z, a, b); got {type(args).__name__}.")
+
+
+def _require_no_gradient(f: Callable[..., Any], z: Any) -> None:
+    """Where no tensor that needs a gradient was seen, there must be none."""
+    if any(leaf.requires_grad for leaf in pytree.tree_leaves(f(z))):
+        raise BadInput(
+            "f uses a tensor that needs a gradient where it was not seen: in a scripted function, or in a branch that the "
+            "first evaluation did not take. Pass it as an argument: fixed_point(f, z0, …, args=(tensor,)) with f(z, tensor)."
+        )
 
 
 def _autocast(f: Callable[..., Any], device_type: str, dtype: torch.dtype) -> Callable[..., Any]:

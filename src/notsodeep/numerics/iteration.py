@@ -60,22 +60,36 @@ def iterate(f: Map, z0: Tensor, plan: Plan) -> Solution:
     A sample that turns NaN or diverges is put back to its best iterate and left there; the others go on. Each sample keeps
     the iterate of its smallest residual.
     """
-    tol = plan.tolerance(z0.dtype)
-    floor = torch.finfo(z0.dtype).eps
-    stages = list(plan.precision.stages(f, z0, tol))
+    tol, limits = plan.tolerance(z0.dtype), torch.finfo(z0.dtype)
+    floor: Tensor | None = None
+    # The floors of low precision are relative: with an absolute tolerance nothing says when it has done its part.
+    precision = plan.precision if plan.relative else FullPrecision()
+    stages = list(precision.stages(f, z0, tol))
     z, memory = z0, plan.solver.init(z0)
     progress: _Progress | None = None
     trace: list[Tensor] = []
     low_steps = 0
     scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
     for step in range(1, plan.max_steps + 1):
+        if step == plan.max_steps:
+            stages = stages[-1:]  # whatever happens, the verdict is in full precision
         fz = stages[0].evaluate(z).to(z.dtype)
         size = torch.linalg.vector_norm(fz - z if scratch is None else torch.sub(fz, z, out=scratch), dim=1)
-        residual = size / (torch.linalg.vector_norm(fz, dim=1) + floor) if plan.relative else size
+        residual = size
+        if plan.relative:
+            scale = torch.linalg.vector_norm(fz, dim=1)
+            if floor is None:  # a fixed point at 0 is reached when nothing is left of the first image but rounding
+                floor = (limits.eps * scale.detach()).clamp(min=limits.tiny)
+            residual = size / (scale + floor)
         trace.append(residual.detach())
-        if len(stages) > 1 and step < plan.max_steps:
+        if len(stages) > 1:
             low_steps += 1
-            if not float(residual.max()) > stages[0].floor or low_steps > _LOW_STEPS:
+            worst = float(residual.max())
+            if not worst <= 2.0 * float(trace[0].max()) or low_steps > _LOW_STEPS:
+                # NaN, or no contraction: full precision, which can tell the samples apart, begins at the beginning.
+                stages, z, memory = stages[-1:], z0, plan.solver.init(z0)
+                continue
+            if worst <= stages[0].floor:
                 stages.pop(0)
                 z, memory = fz, plan.solver.init(fz)  # differences across precisions would be noise
                 continue
@@ -116,8 +130,10 @@ class _Progress:
 
     def finished_by(self, z: Tensor, residual: Tensor, size: Tensor) -> bool:
         """Take note of a step; True when no sample is left to go on for."""
-        better = residual < self.residual
-        all_better, all_within = torch.stack([better.all(), (residual <= self.tol).all()]).tolist()
+        # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
+        better = (residual < self.residual) & (size <= GROWING * self.first)
+        within = torch.where(better, residual, self.residual) <= self.tol
+        all_better, all_within = torch.stack([better.all(), within.all()]).tolist()
         if all_better and self.clean:
             self.z, self.residual, self.last = z, residual, size
         else:

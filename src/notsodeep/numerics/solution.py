@@ -31,8 +31,8 @@ class Solution:
 
     ``value`` is laid out like the start; each sample has the iterate of its smallest residual. ``steps`` counts, for each
     sample, the evaluations of f until it was within tolerance (or all of them); ``residuals`` is the trace, (evaluations, n),
-    of ‖f(z) − z‖/‖f(z)‖, or of ‖f(z) − z‖ for absolute stopping; ``residual`` its smallest value for each sample. ``status``
-    holds each sample's place in `REASONS`, ``reason`` the worst of them.
+    of ‖f(z) − z‖/‖f(z)‖, or of ‖f(z) − z‖ for absolute stopping; ``residual`` each sample's smallest, of those in full
+    precision. ``status`` holds each sample's place in `REASONS`, ``reason`` the worst of them.
     """
 
     value: Any
@@ -48,6 +48,11 @@ class Solution:
     def converged(self) -> Tensor:
         """(n,) mask."""
         return self.status == 0
+
+    @property
+    def failed(self) -> Tensor:
+        """(n,) mask of the samples that diverged or turned NaN: what they hold is no state at all."""
+        return self.status > REASONS.index(Reason.stalled)
 
     @property
     def reason(self) -> Reason:
@@ -79,12 +84,16 @@ class Solution:
     def _meaning(self) -> str:
         match self.reason:
             case Reason.nan:
-                return "f returned NaN or infinity at a state that is finite and had not grown."
+                return "f returned NaN, or numbers too large to square, from a state that had not grown."
             case Reason.diverged:
                 return "the iterates move away from each other: the map is not contractive there."
             case Reason.stalled:
                 return "the residual stopped shrinking: the iterates cycle, or rounding is all that is left."
-        return f"the iteration still converges, by a factor of {self._rate():.3g} a step, but ran out of steps."
+        rate = self._rate()
+        how = (
+            f"the iteration still converges, by a factor of {rate:.3g} a step, but " if rate < 1.0 else "the iteration "
+        )
+        return f"{how}ran out of steps."
 
     def _remedy(self) -> str:
         match self.reason:
@@ -93,17 +102,20 @@ class Solution:
                 return f"Look at the inputs of sample {', '.join(map(str, rows[:5]))}{', …' * (len(rows) > 5)} and at f itself."
             case Reason.diverged:
                 return (
-                    "Use Anderson() or Broyden(), damp the steps (Picard(damping=0.5)), or make the map contractive: a "
-                    "smaller var_a, or DEQ(well_posed='spectral')."
+                    "Try another solver (Anderson(), Broyden(), Picard(damping=0.5)), or make the map contractive: a smaller "
+                    "var_a, or DEQ(well_posed='spectral')."
                 )
             case Reason.stalled:
                 return (
-                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise use Anderson() "
-                    "or Broyden(), or a smaller damping."
+                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise try another "
+                    "solver (Anderson(), Broyden(), Picard(damping=0.5)), and see that f is deterministic (no dropout, no "
+                    "noise)."
                 )
         needed = self._steps_needed()
         more = f"Set max_steps to about {needed}, or" if needed else "Raise max_steps, or"
-        return f"{more} use Anderson() or Broyden(), which need fewer steps; or pass throw=False to take what there is."
+        return (
+            f"{more} try a solver that needs fewer (Anderson(), Broyden()); or pass throw=False to take what there is."
+        )
 
     def _rate(self) -> float:
         """The factor by which the slowest sample's residual shrank, a step, over the second half of the trace."""

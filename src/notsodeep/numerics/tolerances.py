@@ -41,7 +41,7 @@ EQUILIBRIUM_RTOL = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1e-2, "float1
 DIVERGED_GROWTH, GROWING = 1e6, 10.0
 """A residual that many times its first one will not come back; one past the second had begun to go."""
 
-STALL_STEPS, STALL_SHRINK = 20, 0.99
+STALL_STEPS, STALL_SHRINK = 40, 0.99
 """A best residual that shrinks by less than this factor in so many steps has stalled."""
 
 BFLOAT16_ROUNDING, TF32_ROUNDING = 2.0**-9, 2.0**-11

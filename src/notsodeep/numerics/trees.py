@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,12 +18,17 @@ class Layout:
     """Where each tensor of a nested tuple, list or dict stands in a row of the matrix.
 
     The first axis counts samples where every tensor has at least two axes and they agree on its length; otherwise the whole
-    state is one sample. All of it is kept in one dtype, that of the first tensor.
+    state is one sample. The matrix has the widest dtype among them, and each tensor gets its own back.
     """
 
     spec: Any
     shapes: tuple[torch.Size, ...]
+    dtypes: tuple[torch.dtype, ...]
     samples: int
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return functools.reduce(torch.promote_types, self.dtypes)
 
     @staticmethod
     def of(state: Any) -> Layout:
@@ -37,7 +43,7 @@ class Layout:
         shapes = tuple(leaf.shape for leaf in leaves)
         lengths = {shape[0] if len(shape) > 1 else None for shape in shapes}
         length = lengths.pop() if len(lengths) == 1 else None
-        return Layout(spec, shapes, 1 if length is None else length)
+        return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), 1 if length is None else length)
 
     def pack(self, state: Any) -> Tensor:
         """(n, d), a view where the state is one contiguous tensor."""
@@ -45,7 +51,7 @@ class Layout:
         if len(leaves) == 1:
             matrix: Tensor = leaves[0].reshape(self.samples, -1)
             return matrix
-        return torch.cat([leaf.reshape(self.samples, -1).to(leaves[0].dtype) for leaf in leaves], dim=1)
+        return torch.cat([leaf.reshape(self.samples, -1).to(self.dtype) for leaf in leaves], dim=1)
 
     def unpack(self, matrix: Tensor) -> Any:
         if len(self.shapes) == 1:
@@ -53,16 +59,17 @@ class Layout:
         widths = [shape.numel() // self.samples for shape in self.shapes]
         parts = matrix.split(widths, dim=1)
         return pytree.tree_unflatten(
-            [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)], self.spec
+            [part.reshape(shape).to(own) for part, shape, own in zip(parts, self.shapes, self.dtypes, strict=True)],
+            self.spec,
         )
 
     def require_same(self, image: Any) -> None:
         """`BadInput` with both shapes where f(z) is not laid out like z."""
         leaves, spec = pytree.tree_flatten(image)
-        if spec != self.spec or any(not isinstance(leaf, Tensor) for leaf in leaves):
-            raise BadInput(
-                f"f must return what it is given: the state is {_tree(self.spec)}, f returned {_tree(spec)}."
-            )
+        strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+        if spec != self.spec or strange:
+            returned = _kind(strange[0]) if strange else _tree(spec)
+            raise BadInput(f"f must return what it is given: the state is {_tree(self.spec)}, f returned {returned}.")
         for shape, leaf in zip(self.shapes, leaves, strict=True):
             if leaf.shape != shape:
                 raise BadInput(
