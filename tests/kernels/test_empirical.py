@@ -107,6 +107,13 @@ def test_gradients_are_exact_whatever_the_adjoint(adjoint):
     assert module.adjoint is adjoint
 
 
+@pytest.mark.parametrize("well_posed", ["spectral", "monotone"])
+def test_parametrized_networks(well_posed):
+    module = deq("tanh", 8, well_posed=well_posed)
+    wanted = dense_tangent(module, data(3)).detach()
+    torch.testing.assert_close(nsd.empirical_kernels(module, data(3)).tangent, wanted, rtol=1e-6, atol=1e-8)
+
+
 def test_numpy_in_numpy_out_and_refusals():
     module = deq("relu", 10)
     found = nsd.empirical_kernels(module, data().numpy())

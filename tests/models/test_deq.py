@@ -367,6 +367,24 @@ def test_divergence_is_an_error_or_a_status_never_a_silent_nan():
         deq()(x)
 
 
+@pytest.mark.parametrize("learned", [False, True])
+def test_training_goes_on_past_a_sample_that_fails(learned):
+    module = deq("relu", throw=False, bias=True, learn_variances=learned)
+    x = data()
+    x[2] = torch.nan
+    found = module.solve(x)
+    assert found.converged.logical_not().nonzero().flatten().tolist() == [2]
+    good = torch.arange(len(x)) != 2
+    module(x)[good].square().sum().backward()
+    wanted = copy.deepcopy(module)
+    wanted.zero_grad()
+    wanted(x[good]).square().sum().backward()
+    for name, parameter in module.named_parameters():
+        if name == "B" or name == "log_variances":  # 0 · NaN, as in any linear layer
+            continue
+        torch.testing.assert_close(parameter.grad, dict(wanted.named_parameters())[name].grad, rtol=1e-6, atol=1e-8)
+
+
 def test_repr_and_flops():
     module = deq(out_features=None, width=8)
     assert "Implicit(relu, var_a=0.2" in repr(module)

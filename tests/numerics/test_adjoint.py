@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
@@ -238,6 +239,51 @@ def test_a_name_that_stands_for_something_else_in_the_backward_pass_is_refused()
     constant.zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         value.sum().backward()
+
+
+def pure_maps(weight, x):
+    """Functions that make their constants anew, keep them, or differentiate inside: each the same function every time."""
+    array, cache = np.linspace(-1.0, 1.0, 4), {}
+
+    def cached(z):
+        if "c" not in cache:
+            cache["c"] = torch.sin(torch.arange(4, dtype=torch.float64))
+        return torch.tanh(z @ weight.T + cache["c"] + x)
+
+    energy = torch.func.grad(lambda q: torch.log(torch.cosh(q @ weight.T + x)).sum())
+    return {
+        "from_numpy": lambda z: torch.tanh(z @ weight.T + torch.from_numpy(array) + x),
+        "legacy constructor": lambda z: torch.tanh(z @ weight.T + torch.DoubleTensor([1.0, 2.0, 3.0, 4.0]) + x),
+        "cached": cached,
+        "factories": lambda z: torch.tanh(
+            z @ weight.T + torch.ones(4, dtype=z.dtype) + torch.eye(4, dtype=z.dtype)[0] + x
+        ),
+        "inner gradient": lambda z: energy(z) + 0.1,
+        "inner vmap": lambda z: torch.tanh(torch.vmap(lambda row: weight @ row)(z) + x),
+        "data": lambda z: torch.tanh(z @ weight.T + x.data * x),
+    }
+
+
+@pytest.mark.parametrize("name", pure_maps(None, None))
+def test_maps_that_make_their_own_constants(name):
+    weight, x = (t.requires_grad_() for t in contraction(3, 4, radius=0.4))
+    gradients = []
+    for adjoint in (ADJOINTS["implicit"], nsd.UnrolledAdjoint()):
+
+        def energy(adjoint=adjoint):
+            f = pure_maps(weight, x)[name]
+            return (
+                nsd.fixed_point(f, torch.zeros(3, 4, dtype=torch.float64), adjoint=adjoint, tol=TIGHT)
+                .value.square()
+                .sum()
+            )
+
+        plain = torch.autograd.grad(energy(), (weight, x))
+        first = torch.autograd.grad(energy(), (weight, x), create_graph=True)
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), (weight, x))
+        gradients.append((*plain, *first, *second))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-3, 1e12])

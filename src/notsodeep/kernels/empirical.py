@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,10 +39,6 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     features = getattr(module, "features", None)
     if not isinstance(module, nn.Module) or not callable(features):
         raise BadInput(f"empirical_kernels takes a DEQ or an ENN, got {type(module).__name__}.")
-    if hasattr(module, "adjoint"):
-        module = copy.copy(module)
-        module.adjoint = ImplicitAdjoint()  # type: ignore[assignment]
-        features = getattr(module, "features")  # noqa: B009 (typed as a tensor otherwise)
     weights = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not weights:
         raise BadInput("Every weight of this network is frozen, so it has no tangent kernel; unfreeze some.")
@@ -53,10 +49,36 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
         z: Tensor = features(rows)
         conjugate = z @ z.T
     outputs = _outputs(module, rows)
+    with _exact_gradients(module):
+        tangent = _tangent(module, weights, rows, outputs, block_bytes)
+    readout = getattr(module, "out_features", None) is not None
+    tangent = tangent / outputs if readout else conjugate + tangent
+    hand_back = like(x)
+    return EmpiricalKernels(hand_back(conjugate), hand_back(tangent))
+
+
+@contextmanager
+def _exact_gradients(module: nn.Module) -> Iterator[None]:
+    """`module` with the implicit adjoint, if it has one to choose, and back."""
+    chosen = getattr(module, "adjoint", None)
+    if chosen is None or isinstance(chosen, ImplicitAdjoint):
+        yield
+        return
+    module.adjoint = ImplicitAdjoint()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        module.adjoint = chosen
+
+
+def _tangent(
+    module: nn.Module, weights: dict[str, nn.Parameter], rows: Tensor, outputs: int, block_bytes: int
+) -> Tensor:
+    """Σ_k ⟨∂f_k(x_i), ∂f_k(x_j)⟩, block by block."""
     count = sum(p.numel() for p in weights.values())
-    size = max(1, block_bytes // (2 * count * first.element_size()))
+    size = max(1, block_bytes // (2 * count * rows.element_size()))
     gradients = _gradients(module, weights)
-    tangent = torch.zeros_like(conjugate)
+    tangent = rows.new_zeros(len(rows), len(rows))
     starts = range(0, len(rows), size)
     for k in range(outputs):
         for a in starts:
@@ -67,10 +89,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
                 tangent[a : a + size, b : b + size] += block
                 if b != a:
                     tangent[b : b + size, a : a + size] += block.T
-    readout = getattr(module, "out_features", None) is not None
-    tangent = tangent / outputs if readout else conjugate + tangent
-    hand_back = like(x)
-    return EmpiricalKernels(hand_back(conjugate), hand_back(tangent))
+    return tangent
 
 
 def _outputs(module: nn.Module, rows: Tensor) -> int:

@@ -77,7 +77,7 @@ class DEQ(nn.Module):
         self.form = _form(net, self.width, self.tau0)
         # A monotone map may have eigenvalues all around the unit disc, where mixing a few iterates takes long.
         usual = Broyden() if well_posed == "monotone" else Anderson()
-        self.adjoint = ImplicitAdjoint(usual) if adjoint is None else adjoint
+        self.adjoint = ImplicitAdjoint(usual, throw=throw) if adjoint is None else adjoint
         require_adjoint(self.adjoint)
         self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw)
         still = checks.names(frozen, ("A", "B", "readout"), "frozen")

@@ -27,6 +27,7 @@ class _Active(threading.local):
 
 
 _ACTIVE = _Active()
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 def transforms_active() -> bool:
@@ -49,6 +50,7 @@ class _Recorder(TorchFunctionMode):
 
     def __init__(self, known: Sequence[Tensor]) -> None:
         super().__init__()
+        self.level = _level()
         self.known = {id(tensor): tensor for tensor in known}  # holding them keeps an id from being given again
         self.found: dict[int, Tensor] = {}
 
@@ -56,13 +58,26 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for leaf in pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and id(leaf) not in self.known and _continuous(leaf):
+            if isinstance(leaf, Tensor) and id(leaf) not in self.known and self._from_outside(leaf):
                 self.found[id(leaf)] = leaf
         result = func(*args, **kwargs)
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, Tensor) and id(leaf) not in self.found:
                 self.known[id(leaf)] = leaf
         return result
+
+    def _from_outside(self, leaf: Tensor) -> bool:
+        return _continuous(leaf) and not _wrapped_beyond(leaf, self.level)
+
+
+def _level() -> int:
+    """How many transforms of `torch.func` are at work around us."""
+    return torch._C._functorch.maybe_current_level() or 0
+
+
+def _wrapped_beyond(tensor: Tensor, level: int) -> bool:
+    """Whether a transform inside of f (torch.func.grad of an energy, say) has wrapped this tensor: then it is f's own."""
+    return int(torch._C._functorch.maybe_get_level(tensor)) > level
 
 
 def _continuous(tensor: Tensor) -> bool:
@@ -71,28 +86,54 @@ def _continuous(tensor: Tensor) -> bool:
 
 
 class _Substitution(TorchFunctionMode):
-    """Puts other tensors in the place of the captured ones, and refuses constants that were not there before."""
+    """Puts other tensors in the place of the captured ones, and notes constants that were not there before."""
 
     def __init__(self, captured: Sequence[Tensor], others: Sequence[Tensor], known: Sequence[Tensor]) -> None:
         super().__init__()
         self.others = {id(old): new for old, new in zip(captured, others, strict=True)}
         self.known = {id(tensor): tensor for tensor in (*others, *known)}
+        self.unused = {id(old): old for old in captured if not old.requires_grad}
+        self.strange: list[Tensor] = []
+        self.level = _level()
 
     @eager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = pytree.tree_map_only(Tensor, self.replace, (args, kwargs or {}))
-        if not transforms_active():
-            for leaf in pytree.tree_leaves((args, kwargs)):
-                if isinstance(leaf, Tensor) and id(leaf) not in self.known:
-                    _refuse_new_constant(leaf)
+        if func == _DATA:  # under nested transforms .data cuts one level only
+            func = torch.Tensor.detach
+        self.strange += [leaf for leaf in pytree.tree_leaves((args, kwargs)) if self._is_strange(leaf)]
         result = func(*args, **kwargs)
-        for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.known[id(leaf)] = leaf
+        self.known.update((id(leaf), leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
         return result
 
     def replace(self, tensor: Tensor) -> Tensor:
+        self.unused.pop(id(tensor), None)
         return self.others.get(id(tensor), tensor)
+
+    def _is_strange(self, leaf: Any) -> bool:
+        """A constant that is neither captured nor made by f."""
+        if not isinstance(leaf, Tensor) or id(leaf) in self.known:
+            return False
+        if not _continuous(leaf) or _wrapped_beyond(leaf, self.level):
+            return False
+        with torch._C.DisableTorchFunction():
+            return leaf.grad_fn is None and not leaf.requires_grad
+
+    def require_same_constants(self) -> None:
+        """`BadInput` where constants are missing and others, of other values, are there instead: f is another function now.
+
+        A constant that f makes anew each time, or keeps from its first evaluation, is no such thing.
+        """
+        left = list(self.unused.values())
+        if not left:
+            return
+        for tensor in self.strange:
+            if not any(old.shape == tensor.shape and bool(torch.equal(old, tensor)) for old in left):
+                raise BadInput(
+                    f"In the backward pass f uses a tensor of shape {tuple(tensor.shape)} that it did not use before, in place "
+                    "of another: a name that it closes over stands for something else now, or it took another branch. Bind the "
+                    "name when f is made (lambda z, x=x: …), or pass the tensor in args=(…)."
+                )
 
     def __enter__(self) -> Any:
         _ACTIVE.stack.append(self)
@@ -101,17 +142,6 @@ class _Substitution(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         _ACTIVE.stack.pop()
-
-
-def _refuse_new_constant(tensor: Tensor) -> None:
-    """A tensor of no graph that the first evaluation did not use: f is not the function that it was."""
-    with torch._C.DisableTorchFunction():
-        new = _continuous(tensor) and tensor.grad_fn is None and not tensor.requires_grad and tensor.numel() > 1
-    if new:
-        raise BadInput(
-            f"In the backward pass f uses a tensor of shape {tuple(tensor.shape)} that it did not use before: a name that it "
-            "closes over stands for something else now. Bind it when f is made (lambda z, x=x: …), or pass it in args=(…)."
-        )
 
 
 class Closure:
@@ -123,8 +153,12 @@ class Closure:
     def __call__(self, z: Any, *tensors: Tensor) -> Any:
         if all(new is old for new, old in zip(tensors, self.captured, strict=True)):
             return self.f(z)
-        with _Substitution(self.captured, tensors, pytree.tree_leaves(z)):
-            return self.f(z)
+        substitution = _Substitution(self.captured, tensors, pytree.tree_leaves(z))
+        with substitution:
+            image = self.f(z)
+        if not transforms_active():
+            substitution.require_same_constants()
+        return image
 
 
 def capture(f: Callable[[Any], Any], z: Any) -> tuple[Closure, tuple[Tensor, ...]]:

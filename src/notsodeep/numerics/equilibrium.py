@@ -73,12 +73,13 @@ class _Task:
     box: _Box
     is_backward: bool = False
     differentiated: bool = False
+    after_failures: bool = False
 
     def backward(self) -> _Task:
         assert self.adjoint is not None
         what = self.what if self.is_backward else f"The gradient of {self.what[0].lower()}{self.what[1:]}"
         plan = replace(self.adjoint.plan, precision=self.plan.precision)
-        return _Task(plan, self.adjoint, what, _Box(), is_backward=True)
+        return _Task(plan, self.adjoint, what, _Box(), is_backward=True, after_failures=not self.plan.throw)
 
     def solve(self, step: Map, z0: Tensor) -> Tensor:
         solution = iterate(step, z0, self.plan)
@@ -177,6 +178,7 @@ def _gradients(
     if isinstance(equation, Direct) and isinstance(equation.f, AffineStep):
         weight, u = args
         h = functional.linear(z, weight) + u if h is None else h
+        h = torch.nan_to_num(h) if task.after_failures else h  # of a sample that failed, whose cotangent is 0
         adjoint = equation.f.adjoint(h, z, weight, g)
         return adjoint.gradients(task.solve(adjoint.map(), adjoint.start), needed)
     here, leaves, image = _evaluated(equation, z, args, needed)

@@ -160,6 +160,8 @@ class _Progress:
         finite = torch.isfinite(residual)
         growing = self.last > GROWING * self.first
         self._fail(~finite & ~growing, _NAN)
+        if bool((~torch.isfinite(self.residual)).any()):  # never a state at all: zeros, not a NaN to pass on
+            self.z = torch.nan_to_num(self.z, nan=0.0, posinf=0.0, neginf=0.0)
         self._fail((~finite & growing) | (size > DIVERGED_GROWTH * self.first), _DIVERGED)
         self.last = torch.where(finite, size, self.last)
 

@@ -106,8 +106,9 @@ class Anderson(Solver):
         gram = gram + torch.diag_embed(ridge[:, None].expand(-1, dr.shape[1]))
         gamma = torch.linalg.solve_ex(gram, along)[0].to(z.dtype)  # (n, k, 1)
         mixed = plain - (gamma.mT @ (dz + self.damping * dr))[:, 0]
-        # A sample that stands still has no history to mix (0/0): a plain step leaves it where it is.
-        return torch.where(mean[:, None] > 0, mixed, plain), now
+        # A sample that stands still, or moves by rounding only, has no history to mix (0/0): it takes a plain step.
+        usable = (mean > 0) & torch.isfinite(gamma).all(1)[:, 0]
+        return torch.where(usable[:, None], mixed, plain), now
 
 
 @dataclass(frozen=True)
