@@ -25,8 +25,10 @@ def random_deq(name="relu", width=256, out_features=10, **options):
     )
 
 
-def trained_deq(x, y, name="tanh"):
-    deq = random_deq(name, width=128)
+@pytest.fixture(scope="module")
+def trained_deq(digits):
+    x, y = digits[0][:1400], digits[1][:1400]
+    deq = random_deq("tanh", width=128)
     optimiser = torch.optim.Adam(deq.parameters(), lr=1e-2)
     draw = torch.Generator().manual_seed(0)
     for _ in range(8):
@@ -72,9 +74,9 @@ def test_large_data_is_measured_on_a_subsample_and_says_so(monkeypatch):
     assert compiled.certificate.output_error is None
 
 
-def test_a_trained_deq_keeps_its_answers(digits):
+def test_a_trained_deq_keeps_its_answers(digits, trained_deq):
     x, y = digits
-    deq = trained_deq(x[:1400], y[:1400])
+    deq = trained_deq
     compiled = nsd.compile_deq(deq, x, y)
     certificate = compiled.certificate
     assert certificate.trained
@@ -86,14 +88,13 @@ def test_a_trained_deq_keeps_its_answers(digits):
     # What the certificate says is what the network does, on samples that it was not fitted to.
     out, wanted = compiled.network(x).argmax(1), deq(x).argmax(1)
     assert float((out == wanted).double().mean()) > 0.97
-    distilled = nsd.compile_deq(deq, x, distil=5).certificate
+    distilled = nsd.compile_deq(deq, x, distil=5, progress=False).certificate
     assert distilled.distilled_epochs == 5
     assert distilled.output_error < certificate.output_error
 
 
-def test_the_linear_response_beats_random_weights(digits, monkeypatch):
-    x, y = digits
-    deq = trained_deq(x, y)
+def test_the_linear_response_beats_random_weights(digits, trained_deq, monkeypatch):
+    x, deq = digits[0][:900], trained_deq
     aligned = nsd.compile_deq(deq, x).certificate.output_error
     monkeypatch.setattr("notsodeep.models.compile.start_from_linear_response", lambda *_: None)
     assert aligned < 0.7 * nsd.compile_deq(deq, x).certificate.output_error
@@ -153,7 +154,7 @@ def test_a_few_samples_are_not_held_out(n, digits):
 
 def test_equal_rows_and_words_as_labels(digits):
     x, y = digits
-    nsd.compile_deq(random_deq(width=16), x[:1].expand(30, 64))
+    nsd.compile_deq(random_deq("tanh", width=16), x[:1].expand(30, 64))
     words = np.array([f"digit {k}" for k in y[:300].tolist()])
     deqs = [random_deq(width=64) for _ in range(3)]
     given = (words, y[:300], list(words))

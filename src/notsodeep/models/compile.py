@@ -52,7 +52,7 @@ def compile_deq(
     family: str = "auto",
     width: int | None = None,
     distil: int = 0,
-    progress: bool = False,
+    progress: bool = True,
     generator: torch.Generator | None = None,
 ) -> Compiled:
     """The explicit network matched to `deq` on data like x, (n, p), with its design and a certificate.
@@ -61,7 +61,8 @@ def compile_deq(
     2. As many units as the DEQ (or `width`), with random weights; for a *trained* DEQ, with the weights of its linear response
        instead: h* ≈ (I − W D̄)⁻¹ u, D̄ the mean slopes of φ.
     3. Where the DEQ has a readout, the network's own is fitted to the DEQ's outputs on four fifths of x, in closed form.
-    4. `distil` epochs of training on those outputs, all weights, if asked, and the readout once more.
+    4. `distil` epochs of training on those outputs, all weights, if asked (with a bar of its progress), and the readout once
+       more.
 
     The certificate is measured on the fifth of x that was held out. With y, the features of both are also read out by ridge
     regression: accuracy for whole numbers, R² for real ones.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from notsodeep.errors import BadInput
 from notsodeep.numerics.capture import transforms_active
-from notsodeep.numerics.precision import FullPrecision, Map, Precision, require_precision
+from notsodeep.numerics.precision import FullPrecision, Map, Precision, Stage, require_precision
 from notsodeep.numerics.solution import REASONS, Reason, Solution
 from notsodeep.numerics.solvers import Anderson, Solver
 from notsodeep.numerics.tolerances import DIVERGED_GROWTH, EQUILIBRIUM_RTOL, GROWING, STALL_SHRINK, STALL_STEPS
@@ -86,8 +86,9 @@ def iterate(f: Map, z0: Tensor, plan: Plan) -> Solution:
             low_steps += 1
             worst = float(residual.max())
             if not worst <= 2.0 * float(trace[0].max()) or low_steps > _LOW_STEPS:
-                # NaN, or no contraction: full precision, which can tell the samples apart, begins at the beginning.
-                stages, z, memory = stages[-1:], z0, plan.solver.init(z0)
+                # NaN, or no contraction: begin again in full precision, which keeps the samples apart. (Products in
+                # bfloat16 on some processors let a NaN of one row into the next.)
+                stages, floor, z, memory = [Stage(f)], None, z0, plan.solver.init(z0)
                 continue
             if worst <= stages[0].floor:
                 stages.pop(0)
