@@ -115,12 +115,10 @@ class DEQ(nn.Module):
         recurrent, inward = self.scales()
         if isinstance(self.net, Stacked):  # whatever training does, the layers stay a chain
             into, between = self.net.masks(self.B)
-            u = functional.linear(x, self.B * into)
-            return self.A * between, u if self.bias is None else u + self.bias
-        u = functional.linear(x, self.B)
-        if not (isinstance(inward, float) and inward == 1.0):
-            u = u * inward
-        return self.A * recurrent, u if self.bias is None else u + self.bias
+            weight, u = self.A * between, functional.linear(x, self.B * into)
+        else:
+            weight, u = self.A * recurrent, functional.linear(x, self.B) * inward
+        return weight, u if self.bias is None else u + self.bias
 
     @property
     def step(self) -> AffineStep:
@@ -184,8 +182,8 @@ class DEQ(nn.Module):
     @torch.no_grad()
     def _sample(self) -> dict[str, Tensor]:
         """Some entries of each weight, to know it by."""
-        weights = {"A": self.A, "B": self.B, "bias": self.bias, "readout": self.readout.weight}
-        weights["variances"] = self.log_variances
+        weights = {"A": self.A, "B": self.B, "bias": self.bias}
+        weights |= {"variances": self.log_variances, "readout": self.readout.weight}
         flat = {name: weight.detach().flatten() for name, weight in weights.items() if weight is not None}
         return {name: w[:: 1 + len(w) // _SAMPLE].to("cpu", copy=True) for name, w in flat.items() if not w.is_meta}
 

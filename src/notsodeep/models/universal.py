@@ -51,7 +51,7 @@ def to_deq(network: nn.Module) -> DEQ:
     blocks = list(_of_enn(network) if isinstance(network, ENN) else _of_sequential(network))
     linear = next((block.weight for block in blocks if block.weight is not None), None)
     if linear is None:
-        raise BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
+        raise _no_linear_layer()
     in_features = linear.shape[1]
     net = Stacked(tuple(block.sigma for block in blocks), tuple(block.width for block in blocks))
     deq = DEQ(
@@ -148,7 +148,11 @@ def _first_linear(network: nn.Module) -> int:
     for _, layer in _flat(network, ""):
         if isinstance(layer, nn.Linear):
             return layer.in_features
-    raise BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
+    raise _no_linear_layer()
+
+
+def _no_linear_layer() -> BadInput:
+    return BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
 
 
 def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

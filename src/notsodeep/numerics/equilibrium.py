@@ -44,16 +44,16 @@ def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoin
     implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
     box = _Box()
     differentiated = torch.is_grad_enabled() and any(arg.requires_grad for arg in args)
-    z = _Equilibrium.apply(Direct(f), _Task(plan, implicit, what, box, False, differentiated), z0.detach(), *args)
+    task = _Task(plan, implicit, what, box, differentiated=differentiated)
+    z = _Equilibrium.apply(Direct(f), task, z0.detach(), *args)
     if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
         z = z.detach()
         for _ in range(adjoint.steps):
             z = torch.lerp(z, f(z, *args), adjoint.damping)
     assert box.solution is not None
     failed = box.solution.failed
-    if not transforms_active() and bool(
-        failed.any()
-    ):  # what is no state has no gradient, and must not spoil the others'
+    if not transforms_active() and bool(failed.any()):
+        # What is no state has no gradient, and must not spoil the others'.
         z = torch.where(failed[:, None], z.detach(), z)
     return replace(box.solution, value=z)
 

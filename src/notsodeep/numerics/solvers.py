@@ -69,8 +69,8 @@ class Anderson(Solver):
 
     Written in differences ΔZ, ΔR of the last `memory` + 1 iterates and residuals: z ← z + damping·r − (ΔZ + damping·ΔR) γ,
     where γ minimises ‖r − ΔR γ‖² + ridge·mean(‖Δr_j‖²)·‖γ‖². The ridge is relative, so it means the same far from and close
-    to the solution. As long as plain steps shrink every residual by the factor `engage`, they are taken as they are: where
-    Picard is good nothing is better, and mixing would only cost time.
+    to the solution. As long as plain steps shrink the batch's largest residual by the factor `engage`, they are taken as they
+    are: where Picard is good nothing is better, and mixing would only cost time.
 
     Ref: Anderson (1965); Walker & Ni (2011).
     """
@@ -133,9 +133,7 @@ class Broyden(Solver):
 
     def step(self, memory: _Inverse, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, _Inverse]:
         now = memory.history.next(z, fz, size, 1, self.engage)
-        if not now.engaged or len(now.z) < 2:
-            return fz, _Inverse(now)
-        if len(memory.left) == self.memory:
+        if not now.engaged or len(now.z) < 2 or len(memory.left) == self.memory:
             return fz, _Inverse(now)
         g = fz - z
         dz, dg = z - now.z[0], g - (now.fz[0] - now.z[0])
