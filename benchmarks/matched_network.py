@@ -33,10 +33,11 @@ def speed(width, p, batch=512):
             evaluations = modules["full"].solve(x).evaluations
             times = best_times({label: (lambda m=m: m(x)) for label, m in modules.items()}, rounds=12)
         flops = modules["full"].flops(evaluations) / modules["explicit"].flops()
+        ratio = {label: times[label] / times["explicit"] for label in ("full", "mixed")}
         print(
-            f"{name}, p = {p}, m = {width}, {explicit.depth} layer(s): explicit {times['explicit']:.2f} ms, "
-            f"DEQ, {evaluations} steps, {times['full']:.1f} ms ({times['full'] / times['explicit']:.1f}x, {flops:.1f}x the FLOP), in mixed precision "
-            f"{times['mixed']:.1f} ms ({times['mixed'] / times['explicit']:.1f}x)"
+            f"{name}, p = {p}, m = {width}, {explicit.depth} layer(s): explicit {times['explicit']:.2f} ms; DEQ, {evaluations} "
+            f"steps, {times['full']:.1f} ms ({ratio['full']:.1f}x, {flops:.1f}x the FLOP), in mixed precision "
+            f"{times['mixed']:.1f} ms ({ratio['mixed']:.1f}x)"
         )
 
 
