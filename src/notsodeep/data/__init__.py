@@ -1,7 +1,20 @@
 """Data: Gaussian mixtures, their statistics, and loaders."""
 
+from notsodeep.data.image_sets import images
 from notsodeep.data.mixture import GaussianMixture
-from notsodeep.data.sources import load
+from notsodeep.data.sources import Dataset, load
+from notsodeep.data.split import Split, load_split
+from notsodeep.data.standardiser import Standardiser
 from notsodeep.data.statistics import MixtureStatistics, tau0
 
-__all__ = ["GaussianMixture", "MixtureStatistics", "load", "tau0"]
+__all__ = [
+    "Dataset",
+    "GaussianMixture",
+    "MixtureStatistics",
+    "Split",
+    "Standardiser",
+    "images",
+    "load",
+    "load_split",
+    "tau0",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import tempfile
@@ -35,6 +36,7 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
         temporary = Path(name)
         write(temporary)
         temporary.chmod(0o644)
+        _flush(temporary)
         temporary.replace(path)
     except OSError as error:
         raise BadInput(f"Cannot write {str(path)!r}: {error.strerror}.") from error
@@ -42,6 +44,21 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
     return path
+
+
+def _flush(path: Path) -> None:
+    """To the disc itself: a file that is moved before it is written would be a whole name with half a content after a crash."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def remove_leftovers(path: Path) -> None:
+    """Unfinished files of `write_whole` for this path, as a killed process leaves them."""
+    for leftover in path.parent.glob(f".{glob.escape(path.stem)}-????????{glob.escape(path.suffix)}"):
+        leftover.unlink(missing_ok=True)
 
 
 def write_array(path: Path, array: Tensor) -> Path:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,24 +15,28 @@ from notsodeep.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Means (K, p) and one covariance a class: (K,) isotropic, (K, p) diagonal or (K, p, p) full."""
+    """Means (K, p) and one covariance a class: (K,) isotropic, (K, p) diagonal or (K, p, p) full, or a sequence of K that
+    mixes a variance, a vector (p,) of variances and a matrix (p, p). Each class keeps its own form."""
 
     means: Tensor
-    covariances: Tensor
+    covariances: Tensor | Sequence[Any]
 
     def __post_init__(self) -> None:
         means = torch.as_tensor(self.means, dtype=torch.float64)
-        covariances = torch.as_tensor(self.covariances, dtype=torch.float64)
+        covariances = _covariances(self.covariances)
         object.__setattr__(self, "means", means)
         object.__setattr__(self, "covariances", covariances)
-        if means.ndim != 2 or covariances.shape not in [(means.shape[0], *means.shape[1:] * k) for k in range(3)]:
+        shapes = [tuple(form.shape) for form in covariances]
+        fit = means.ndim == 2 and len(shapes) == len(means)
+        if not fit or not {*shapes} <= {(), (means.shape[1],), (means.shape[1],) * 2}:
+            shown = tuple(covariances.shape) if isinstance(covariances, Tensor) else shapes
             raise BadInput(
-                f"means {tuple(means.shape)} and covariances {tuple(covariances.shape)} do not fit; expected (K, p) and "
-                "(K,) for isotropic, (K, p) for diagonal or (K, p, p) for full covariances."
+                f"means {tuple(means.shape)} and covariances {shown} do not fit; expected (K, p) and (K,) for isotropic, "
+                "(K, p) for diagonal or (K, p, p) for full covariances, or K of them, each (), (p,) or (p, p)."
             )
-        if not bool(torch.isfinite(means).all() and torch.isfinite(covariances).all()):
+        if not all(bool(torch.isfinite(values).all()) for values in (means, *covariances)):
             raise BadInput("The means and covariances of a mixture must be finite.")
-        if covariances.ndim < 3 and bool((covariances < 0).any()):
+        if any(form.ndim < 2 and bool((form < 0).any()) for form in covariances):
             raise BadInput("A variance of the mixture is negative.")
 
     @property
@@ -56,29 +62,47 @@ class GaussianMixture:
             raise BadInput(f"Cannot draw n = {n} samples; n must be at least 1.")
         y = torch.arange(n) * self.classes // n
         noise = torch.randn(n, self.p, dtype=torch.float64, generator=generator)
-        if self.covariances.ndim == 1:
-            noise *= self.covariances.sqrt()[y, None]
-        elif self.covariances.ndim == 2:
-            noise *= self.covariances.sqrt()[y]
-        else:
-            for a, covariance in enumerate(self.covariances):
-                noise[y == a] = noise[y == a] @ _root(covariance)
+        for a, form in enumerate(self.covariances):
+            rows = slice(*torch.searchsorted(y, torch.tensor([a, a + 1])).tolist())  # y is sorted
+            if form.ndim < 2:
+                noise[rows] *= form.sqrt()
+            else:
+                noise[rows] = noise[rows] @ _root(form)
         return (self.means[y] + noise) / math.sqrt(self.p), y
 
     def traces(self) -> Tensor:
         """tr C_a, (K,)."""
-        if self.covariances.ndim == 1:
-            return self.p * self.covariances
-        return (
-            self.covariances.sum(1) if self.covariances.ndim == 2 else self.covariances.diagonal(dim1=1, dim2=2).sum(1)
-        )
+        return torch.stack([self._trace(form) for form in self.covariances])
 
     def trace_products(self) -> Tensor:
         """tr(C_a C_b), (K, K)."""
-        if self.covariances.ndim == 1:
-            return self.p * torch.outer(self.covariances, self.covariances)
-        flat = self.covariances.flatten(1)
-        return flat @ flat.T
+        rows = [[self._trace_product(a, b) for b in self.covariances] for a in self.covariances]
+        return torch.stack([torch.stack(row) for row in rows])
+
+    def _trace(self, form: Tensor) -> Tensor:
+        if form.ndim == 0:
+            return self.p * form
+        return form.sum() if form.ndim == 1 else form.diagonal().sum()
+
+    def _trace_product(self, a: Tensor, b: Tensor) -> Tensor:
+        a, b = sorted((a, b), key=lambda form: form.ndim)
+        if a.ndim == 0:  # a variance times the identity
+            return a * self._trace(b)
+        if a.ndim == 1:  # only b's diagonal meets a's
+            return a @ (b if b.ndim == 1 else b.diagonal())
+        return a.flatten() @ b.flatten()  # both are symmetric
+
+
+def _covariances(given: Tensor | Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
+    """One tensor if the classes' forms agree, one a class otherwise."""
+    if not isinstance(given, list | tuple):
+        whole: Tensor = torch.atleast_1d(torch.as_tensor(given, dtype=torch.float64))
+        return whole
+    try:
+        forms = tuple(torch.as_tensor(form, dtype=torch.float64) for form in given)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"A covariance of the mixture is neither a number, a vector nor a matrix: {error}.") from error
+    return torch.stack(forms) if len({form.shape for form in forms}) == 1 else forms
 
 
 def _root(covariance: Tensor) -> Tensor:

@@ -1,145 +1,127 @@
-"""Data by one line of text: ``gmm:n=800,p=640``, ``digits``, or the path of a file."""
+"""Data by one line of text: ``gmm:n=800,p=640``, ``digits``, ``mnist:n=2000,classes=6/8``, or the path of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor
 
+from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
 from notsodeep.data.mixture import GaussianMixture
+from notsodeep.data.settings import number, settings, whole, wholes
+from notsodeep.data.standardiser import Standardiser, standardised
+from notsodeep.data.tables import READERS, read_table
 from notsodeep.errors import BadInput
 from notsodeep.numerics.safe import refuse_if_too_large, samples
+
+__all__ = ["Dataset", "Standardiser", "as_found", "as_is", "image_settings", "load", "standardised"]
+
+_MIXTURE = {"n": "800", "p": "640", "seed": "0", "separation": "8", "spread": "8"}
+_IMAGES = {"split": "train", "n": "", "seed": "0", "classes": ""}
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples (n, p), labels (n,) if there are any, and what was done to get them."""
+    """Samples (n, p), labels (n,) if there are any, what was done to get them, and the classes' names if they have any."""
 
     x: Tensor
     y: Tensor | None
     description: str
+    classes: tuple[str, ...] | None = None
+    """The name of class k is classes[k]."""
 
 
-def load(spec: str, standardise: bool | None = None) -> Dataset:
+def load(spec: str, standardise: bool | None = None, labels: str | int | None = None) -> Dataset:
     """The data that `spec` names. `standardise` subtracts the mean and divides by the root mean square norm (so τ0 = 1); by
-    default that is done to everything but a mixture, which is used as it is drawn."""
+    default that is done to everything but a mixture, which is used as it is drawn. `labels` says where a file's labels are:
+    a column by name or number, an array of an .npz, or another file with one label a sample.
+
+    Image sets (mnist, fashion-mnist, cifar10, cifar10-vgg19) take split=train|test, n (so many samples at random, by seed),
+    classes=6/8 (only these) and, for cifar10, batches=1/2."""
+    found = as_found(spec, labels)
+    if as_is(spec, standardise):
+        return found
+    return Dataset(standardised(found.x), found.y, f"{found.description}, centred and scaled to τ0 = 1", found.classes)
+
+
+def as_is(spec: str, standardise: bool | None) -> bool:
+    """Whether the data stay as they are: a mixture does unless told otherwise."""
+    return standardise is False or (standardise is None and spec.partition(":")[0] == "gmm")
+
+
+def as_found(spec: str, labels: str | int | None = None) -> Dataset:
+    """The data of `spec` before anything is done to them."""
     name, _, arguments = spec.partition(":")
-    if name == "gmm":
-        found = _mixture(arguments)
-    elif name == "digits":
-        bunch = load_digits()
-        found = Dataset(torch.from_numpy(bunch.data), torch.from_numpy(bunch.target), "digits (scikit-learn)")
+    known = {"gmm": _mixture, "digits": _digits}
+    if name in known or image_settings(spec) is not None:
+        if labels is not None:
+            raise BadInput(f"{name} comes with its own labels; leave labels = {labels!r} out, it is for files.")
+        found = known[name](arguments) if name in known else _images(spec)
     else:
-        found = _file(Path(spec))
+        found = _file(Path(spec), labels)
     x = samples(found.x, f"The data of {spec!r}")
-    if standardise is False or (standardise is None and name == "gmm"):
-        return Dataset(x, found.y, f"{found.description}, {_shape(x)}")
-    return Dataset(standardised(x), found.y, f"{found.description}, {_shape(x)}, centred and scaled to τ0 = 1")
+    return Dataset(x, found.y, f"{found.description}, {x.shape[0]} samples × {x.shape[1]} features", found.classes)
 
 
-def standardised(x: Tensor) -> Tensor:
-    """x less its mean sample, divided by the root mean square norm."""
-    centred = x - x.mean(0)
-    scale = centred.to(torch.float64).square().sum(1).mean().sqrt()
-    if float(scale) == 0.0:
-        raise BadInput(f"All {len(x)} samples are equal: nothing is left after subtracting their mean.")
-    return centred / scale.to(x.dtype)
+def image_settings(spec: str) -> dict[str, str] | None:
+    """The settings of an image set's `spec`; None if it is no image set."""
+    name, _, arguments = spec.partition(":")
+    if name.replace("_", "-") not in IMAGE_SETS:
+        return None
+    return settings(name, arguments, _IMAGES | ({"batches": ""} if image_set(name).in_batches else {}))
 
 
-def _shape(x: Tensor) -> str:
-    return f"{x.shape[0]} samples × {x.shape[1]} features"
+def _digits(arguments: str) -> Dataset:
+    if arguments:
+        raise BadInput(f"digits has no settings; got {arguments!r}.")
+    bunch = load_digits()
+    return Dataset(torch.from_numpy(bunch.data), torch.from_numpy(bunch.target), "digits (scikit-learn)")
 
 
 def _mixture(arguments: str) -> Dataset:
     """gmm:n=800,p=640,seed=0,separation=8,spread=8: the two-class mixture of [ling2024]."""
-    settings: dict[str, float] = {"n": 800.0, "p": 640.0, "seed": 0.0, "separation": 8.0, "spread": 8.0}
-    for item in filter(None, arguments.split(",")):
-        key, _, value = item.partition("=")
-        if key.strip() not in settings:
-            raise BadInput(f"gmm has no setting {key.strip()!r}; it has {', '.join(settings)}.")
-        try:
-            settings[key.strip()] = float(value)
-        except ValueError:
-            raise BadInput(f"{item!r} is not a setting of gmm; write for example gmm:n=800,p=640.") from None
-    for key in ("n", "p", "seed"):
-        if not settings[key].is_integer() or not 0 <= settings[key] < 2**53:
-            raise BadInput(f"gmm's {key} = {settings[key]:g} must be a whole number, not negative.")
-    n, p, seed = (int(settings[key]) for key in ("n", "p", "seed"))
+    asked = settings("gmm", arguments, _MIXTURE)
+    n, p, seed = (whole("gmm", key, asked[key]) for key in ("n", "p", "seed"))
+    separation, spread = (number("gmm", key, asked[key]) for key in ("separation", "spread"))
     refuse_if_too_large(2 * n, p, torch.float64, torch.device("cpu"), "fewer samples or features")
-    mixture = GaussianMixture.two_classes(p, settings["separation"], settings["spread"])
+    mixture = GaussianMixture.two_classes(p, separation, spread)
     x, y = mixture.sample(n, torch.Generator().manual_seed(seed))
     return Dataset(x, y, f"two-class Gaussian mixture (seed {seed})")
 
 
-def _file(path: Path) -> Dataset:
-    suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        raise BadInput(f"{str(path)!r} is no data that we know: use gmm:…, digits, or a {', '.join(_READERS)} file.")
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
-    if not path.is_file():
-        raise BadInput(f"There is no file {str(path)!r}.")
-    try:
-        array = _READERS[suffix](path)
-    except BadInput:
-        raise
-    except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
-        raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {_first_line(error)}") from error
-    if array.dtype.kind not in "fiub":
-        raise BadInput(f"{str(path)!r} holds {array.dtype}, not numbers.")
-    if array.ndim != 2:
-        raise BadInput(f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features).")
-    return Dataset(samples(array), None, path.name)
+def _images(spec: str) -> Dataset:
+    """Only the classes asked for, then n of what is left, at random."""
+    name, asked = spec.partition(":")[0], image_settings(spec)
+    assert asked is not None
+    n, seed = (whole(name, key, asked[key]) if asked[key] else None for key in ("n", "seed"))
+    classes = wholes(name, "classes", asked["classes"])
+    chosen = image_set(name)
+    wrong = [k for k in classes or () if k >= len(chosen.classes)]
+    if wrong:
+        raise BadInput(f"{name} has no class {wrong[0]}; its classes are 0 … {len(chosen.classes) - 1}.")
+    x, y = images(name, asked["split"], wholes(name, "batches", asked.get("batches", "")))
+    parts = [f"{chosen.title} ({asked['split']})"]
+    if classes is not None:
+        kept = torch.isin(y, torch.tensor(classes))
+        x, y = x[kept], y[kept]
+        parts.append(f"classes {' and '.join(chosen.classes[k] for k in classes)}")
+    if n is not None:
+        if not 0 < n <= len(x):
+            raise BadInput(f"{spec!r} asks for n = {n} samples; there are {len(x)}, and at least one is needed.")
+        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed or 0))[:n]
+        x, y = x[rows], y[rows]
+        parts.append(f"drawn with seed {seed}")
+    return Dataset(x, y, ", ".join(parts), chosen.classes)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _npz(path: Path) -> np.ndarray[Any, Any]:
-    with np.load(path, allow_pickle=False) as archive:
-        names = archive.files
-        if not names or (len(names) > 1 and "x" not in names):
-            raise BadInput(
-                f"{str(path)!r} holds {', '.join(names) or 'nothing'}; name the samples x, or keep one array only."
-            )
-        return np.asarray(archive["x" if "x" in names else names[0]])
-
-
-def _csv(path: Path) -> np.ndarray[Any, Any]:
-    """Comma-separated numbers, with or without one line of column names (a first line without a single number)."""
-    with path.open(encoding="utf-8-sig") as lines:
-        header = 0 if any(map(_is_number, lines.readline().split(","))) else 1
-        lines.seek(0)
-        return np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _parquet(path: Path) -> np.ndarray[Any, Any]:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise BadInput("Reading a .parquet file needs pyarrow: pip install 'notsodeep[parquet]'.") from None
-    table = parquet.read_table(path)
-    return np.column_stack([np.asarray(column) for column in table.columns])
-
-
-_READERS: dict[str, Callable[[Path], np.ndarray[Any, Any]]] = {
-    ".npy": lambda path: np.asarray(np.load(path, allow_pickle=False)),
-    ".npz": _npz,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
+def _file(path: Path, labels: str | int | None) -> Dataset:
+    if path.suffix.lower() not in READERS:
+        raise BadInput(
+            f"{str(path)!r} is no data that we know: use gmm:…, digits, {', '.join(IMAGE_SETS)}, or a "
+            f"{', '.join(READERS)} file."
+        )
+    x, y, classes = read_table(path, labels)
+    return Dataset(x, y, path.name, classes)

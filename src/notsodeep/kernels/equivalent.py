@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +12,9 @@ from notsodeep._types import Array
 from notsodeep.architecture import Network
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.errors import BadInput
+from notsodeep.kernels.exact import refuse_other_features
 from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.safe import like, samples
 from notsodeep.scalars import Coefficients, scalars
 
 
@@ -32,12 +34,36 @@ def equivalent_kernel(
     row = scalars(net, stats.tau0).coefficients(kernel)
     if not math.isfinite(row.d):
         raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
-    factor = torch.cat([data, (stats.J / math.sqrt(p)).to(data), stats.psi[:, None].to(data)], dim=1)
+    factor = torch.cat([data, _class_factor(stats.J, p, stats.psi).to(data)], dim=1)
     core = torch.block_diag(
         row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), _class_core(row, stats).to(data)
     )
     diag = torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=data.dtype, device=data.device)
     return LowRankPlusDiagonal(factor, core, diag)
+
+
+def equivalent_cross(net: Network, x: Array, x2: Array, kernel: str = "conjugate") -> Any:
+    """The theorem's kernel of new samples x against x2, (n, n2), where nobody knows the classes.
+
+    x2 is one class, as in `MixtureStatistics.from_data`, and x is of that class too: t = 0, ψ is ‖x_i − mean‖² less its mean.
+    """
+    data, old = samples(x), samples(x2, "x2")
+    refuse_other_features(data, old)
+    stats = MixtureStatistics.from_data(old)
+    row = scalars(net, stats.tau0).coefficients(kernel)
+    n, p = old.shape
+    mean = old.to(torch.float64).mean(0)
+    psi = (data.to(torch.float64) - mean.to(data.device)).square().sum(1) * (n / (n - 1)) - stats.tau0**2
+    core = _class_core(row, stats).to(data)
+    ours, theirs = (
+        _class_factor(J, p, f).to(data) for J, f in ((torch.ones_like(psi)[:, None], psi), (stats.J, stats.psi))
+    )
+    return like(x)(row.c1 * (data @ old.to(data).T) + ours @ core @ theirs.T)
+
+
+def _class_factor(J: Tensor, p: int, psi: Tensor) -> Tensor:
+    """V = [J/√p, ψ]."""
+    return torch.cat([J / math.sqrt(p), psi[:, None]], dim=1)
 
 
 def _class_core(row: Coefficients, stats: MixtureStatistics) -> Tensor:

@@ -58,8 +58,7 @@ def exact_kernels(net: Network, x: Array, x2: Array | None = None, tau0: float |
 def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, wanted: tuple[str, ...]) -> list[Any]:
     rows = samples(x)
     columns = rows if x2 is None else samples(x2, "x2").to(rows)
-    if columns.shape[1] != rows.shape[1]:
-        raise BadInput(f"x has {rows.shape[1]} features and x2 has {columns.shape[1]}; they must agree.")
+    refuse_other_features(rows, columns)
     n, n2 = len(rows), len(columns)
     refuse_if_too_large(
         n * len(wanted),
@@ -91,6 +90,11 @@ def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, wante
             output.diagonal().copy_(getattr(exact, name))
     hand_back = like(x)
     return [hand_back(output) for output in outputs]
+
+
+def refuse_other_features(x: Tensor, x2: Tensor) -> None:
+    if x.shape[1] != x2.shape[1]:
+        raise BadInput(f"x has {x.shape[1]} features and x2 has {x2.shape[1]}; they must agree.")
 
 
 def pair_equation(net: Network, x: Tensor, tau0: float | None, of: Tensor | None = None) -> PairEquation:

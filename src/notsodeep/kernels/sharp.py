@@ -10,8 +10,9 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.architecture import Network
+from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact import pair_equation
+from notsodeep.kernels.exact import pair_equation, refuse_other_features
 from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.tiles import fill
@@ -77,6 +78,35 @@ def sharp_kernel(
 
 
 @torch.no_grad()
+def sharp_cross(
+    net: Network,
+    x: Array,
+    x2: Array,
+    kernel: str = "conjugate",
+    tau0: float | None = None,
+    directions: int = _DIRECTIONS,
+) -> Any:
+    """The sharp kernel of new samples x against x2, (n, n2), as `sharp_kernel` of x2 would have it beside its diagonal.
+
+    Entry by entry, so a new sample may be of any norm. τ0 is that of x2 unless given, so that both are one kernel.
+    """
+    data = samples(x)
+    new, old = data.to(torch.float64), samples(x2, "x2").to(data.device, torch.float64)
+    refuse_other_features(new, old)
+    n = len(new)
+    expansion = _Expansion(net, torch.cat([new, old]), kernel, root_mean_square_norm(old) if tau0 is None else tau0)
+    squares = [quadratic_features(rows, directions, of=old) for rows in (new, old)]
+    out = torch.empty(n, len(old), dtype=data.dtype, device=data.device)
+
+    def tile(left: slice, right: slice) -> tuple[Tensor]:
+        constant, linear, quadratic = expansion.series(left, slice(n + right.start, n + right.stop)).terms[:3]
+        return (constant + linear * (new[left] @ old[right].T) + quadratic * (squares[0][left] @ squares[1][right].T),)
+
+    fill((out,), False, tile)
+    return like(x)(out)
+
+
+@torch.no_grad()
 def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float | None = None) -> Any:
     """The same to third order, entry by entry and without the projection of S²: dense (n, n), and far sharper."""
     data = samples(x)
@@ -90,15 +120,15 @@ def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float
     return like(x)(out)
 
 
-def quadratic_features(x: Tensor, directions: int) -> Tensor:
+def quadratic_features(x: Tensor, directions: int, of: Tensor | None = None) -> Tensor:
     """Features f with f_i·f_j ≈ (x_i·x_j)²: x_iᵀ M x_i for M orthonormal in the trace inner product.
 
-    M runs over v_a v_aᵀ, (v_a v_bᵀ + v_b v_aᵀ)/√2 for the leading directions v of x, and (I − VVᵀ)/√(p − k). Exact
-    when k = p.
+    M runs over v_a v_aᵀ, (v_a v_bᵀ + v_b v_aᵀ)/√2 for the leading directions v of x (or of the samples `of`), and
+    (I − VVᵀ)/√(p − k). Exact when k = p.
     """
     p = x.shape[1]
     k = min(directions, p)
-    along = x @ leading_directions(x, k)
+    along = x @ leading_directions(x if of is None else of, k)
     first, second = torch.triu_indices(k, k, device=x.device)
     weight = 1.0 + (math.sqrt(2.0) - 1.0) * (first != second).to(x)
     products: Tensor = along[:, first] * along[:, second] * weight

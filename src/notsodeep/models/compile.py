@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -42,6 +44,14 @@ class Compiled:
 
     def summary(self) -> str:
         return f"{self.design.net}  →  {self.design.explicit}\n{self.certificate.summary()}"
+
+    def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
+        """The network as one ONNX file."""
+        return self.network.to_onnx(path, check=check)
+
+    def to_source(self) -> str:
+        """The network as the text of a program that needs torch alone."""
+        return self.network.to_source()
 
 
 def compile_deq(

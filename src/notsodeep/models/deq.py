@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from notsodeep.architecture import Implicit, Stacked
 from notsodeep.errors import BadInput
 from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
+from notsodeep.models.export import to_onnx
 from notsodeep.models.exported import picard_loop
 from notsodeep.models.well_posed import parametrization
 from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
@@ -175,9 +178,18 @@ class DEQ(nn.Module):
         """Multiplications and additions of the matrix products, a sample, with so many evaluations of the map."""
         return 2 * (self.width * self.in_features + evaluations * self.width**2) + self.readout.flops()
 
+    def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
+        """Write the model as one ONNX file, its equilibrium a loop, checked against this module (see `export.to_onnx`)."""
+        return to_onnx(self, path, check=check)
+
     def changed(self) -> frozenset[str]:
         """Which of "A", "B", "bias", "variances" and "readout" are no longer those that the module was made with."""
         return frozenset(name for name, now in self._sample().items() if _differ(now, self._start.get(name)))
+
+    def mark_changed(self, names: Iterable[str]) -> None:
+        """Take the weights as they are for those that the module was made with, but for those named."""
+        changed = frozenset(names)
+        self._start = {name: now for name, now in self._sample().items() if name not in changed}
 
     @torch.no_grad()
     def _sample(self) -> dict[str, Tensor]:

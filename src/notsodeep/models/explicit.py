@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +14,8 @@ from torch.nn import functional
 from notsodeep.architecture import Explicit
 from notsodeep.errors import BadInput
 from notsodeep.models import checks
+from notsodeep.models.export import to_onnx
+from notsodeep.models.source import to_source
 
 
 class ENN(nn.Module):
@@ -77,6 +81,14 @@ class ENN(nn.Module):
         """Multiplications and additions of the matrix products, a sample."""
         hidden: int = sum(2 * weight.numel() for weight in self.weights)
         return hidden + self.readout.flops()
+
+    def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
+        """Write the network as one ONNX file, checked against this module (see `export.to_onnx`)."""
+        return to_onnx(self, path, check=check)
+
+    def to_source(self) -> str:
+        """The text of a program that holds the network and its weights, and needs torch alone."""
+        return to_source(self)
 
     def extra_repr(self) -> str:
         widths = self.widths[0] if len(set(self.widths)) == 1 else self.widths

@@ -2,70 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
+from notsodeep.models.objective import pair, targets_of
 
 Features = Callable[[Tensor], Tensor]
+Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+"""Gives the features and targets of all samples, batch by batch, each time that it is called."""
+
 BATCH = 1024
-_RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-_HELD_OUT = 0.2
+RIDGES = tuple(10.0 ** (k / 2) for k in range(-14, 3))
 
 
 @dataclass(frozen=True, eq=False)
 class LinearReadout:
-    """z ↦ z weightᵀ + bias."""
+    """z ↦ z weightᵀ + bias, with the ridge that it was fitted with and the leave-one-out error (root mean square) there."""
 
     weight: Tensor
     bias: Tensor
     ridge: float
+    left_out_error: float
 
     def __call__(self, z: Tensor) -> Tensor:
         return z @ self.weight.T + self.bias
 
 
-@torch.no_grad()
-def ridge_readouts(features: Features, x: Tensor, targets: Tensor, ridges: Sequence[float]) -> list[LinearReadout]:
-    """argmin ‖Z Rᵀ + c − T‖² + ridge·(tr ZᵀZ/m)·‖R‖² for each ridge, with Z centred; targets T are (n, K).
-
-    The ridge is relative to the mean of the features' squares, so that one list serves every network.
-    """
+def best_readout(features: Features, x: Tensor, targets: Tensor, ridges: Sequence[float] = RIDGES) -> LinearReadout:
+    """The ridge readout of features(x) for targets (n, K), with the best of `ridges`. See `ridge_readout`."""
     if len(x) != len(targets):
         raise BadInput(f"There are {len(x)} samples and {len(targets)} targets; they must be as many.")
-    n, width = len(x), features(x[:1]).shape[1]
-    gram = torch.zeros(width, width, dtype=torch.float64, device=x.device)
-    cross, z_sum = gram.new_zeros(width, targets.shape[1]), gram.new_zeros(width)
-    for rows, wanted in zip(x.split(BATCH), targets.split(BATCH), strict=True):
-        z = features(rows).double()
-        gram.addmm_(z.T, z)
-        cross.addmm_(z.T, wanted.double())
-        z_sum += z.sum(0)
-    z_mean, t_mean = z_sum / n, targets.double().mean(0)
-    gram -= n * torch.outer(z_mean, z_mean)
-    cross -= n * torch.outer(z_mean, t_mean)
-    scale = float(gram.diagonal().mean()) or 1.0  # equal samples: no direction to read, only the mean
-    found = []
-    for ridge in ridges:
-        shifted = gram.clone()
-        shifted.diagonal().add_(ridge * scale + 1e-12 * scale)
-        weight = torch.cholesky_solve(cross, torch.linalg.cholesky(shifted)).T
-        found.append(LinearReadout(weight.to(x.dtype), (t_mean - weight @ z_mean).to(x.dtype), ridge))
+
+    def stream() -> Iterator[tuple[Tensor, Tensor]]:
+        for rows, wanted in zip(x.split(BATCH), targets.split(BATCH), strict=True):
+            yield features(rows), wanted
+
+    return ridge_readout(stream, ridges)
+
+
+@torch.no_grad()
+def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: bool = True) -> LinearReadout:
+    """argmin ‖Z Rᵀ + c − T‖² + ridge·(tr ZᵀZ/m)·‖R‖², Z centred, with the ridge of the smallest leave-one-out error.
+
+    The ridge is relative to the mean of the features' squares, so that one list serves every network. With V Λ Vᵀ = ZᵀZ and
+    λ = ridge·tr Λ/m, a fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ): exact,
+    for every ridge, in a second pass over the stream. Without `intercept` nothing is centred, and 1/n is left out.
+    """
+    sums = _Sums.of(stream, intercept)
+    values, vectors = torch.linalg.eigh(sums.gram)
+    values = values.clamp(min=0.0)
+    # Round-off of the smallest eigenvalues is not signal; equal samples have no direction to read, only the mean.
+    floor = float(values.sum()) * torch.finfo(torch.float64).eps or 1.0
+    levels = [max(ridge * float(values.mean()), floor) for ridge in ridges]
+    along = vectors.T @ sums.cross
+    shrunk = torch.stack([along / (values + level)[:, None] for level in levels])  # (ridges, m, K)
+    if len(levels) == 1 or sums.n < 2:
+        best, error = 0, math.nan
+    else:
+        errors = _left_out(stream, sums, vectors, values, levels, shrunk)
+        best = int(errors.argmin())
+        error = float((errors[best] / (sums.n * sums.cross.shape[1])).sqrt())
+    weight = (vectors @ shrunk[best]).T
+    bias = sums.t_mean - weight @ sums.z_mean
+    return LinearReadout(weight.to(sums.dtype), bias.to(sums.dtype), ridges[best], error)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """ZᵀZ and ZᵀT about the means, all in float64."""
+
+    n: int
+    gram: Tensor
+    cross: Tensor
+    z_mean: Tensor
+    t_mean: Tensor
+    intercept: bool
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(stream: Stream, intercept: bool) -> _Sums:
+        n, gram, dtype = 0, None, torch.float64
+        for z, t in stream():
+            wide, wanted = z.double(), t.to(z.device, torch.float64)
+            if gram is None:
+                gram = wide.new_zeros(wide.shape[1], wide.shape[1])
+                cross = wide.new_zeros(wide.shape[1], wanted.shape[1])
+                z_sum, t_sum, dtype = wide.new_zeros(wide.shape[1]), wide.new_zeros(wanted.shape[1]), z.dtype
+            gram.addmm_(wide.T, wide)
+            cross.addmm_(wide.T, wanted)
+            z_sum += wide.sum(0)
+            t_sum += wanted.sum(0)
+            n += len(wide)
+        if gram is None:
+            raise BadInput("There is no sample to fit a readout to: the data gave no batch.")
+        z_mean, t_mean = (z_sum / n, t_sum / n) if intercept else (torch.zeros_like(z_sum), torch.zeros_like(t_sum))
+        gram -= n * torch.outer(z_mean, z_mean)
+        cross -= n * torch.outer(z_mean, t_mean)
+        return _Sums(n, gram, cross, z_mean, t_mean, intercept, dtype)
+
+    def centred(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return z.double() - self.z_mean, t.to(z.device, torch.float64) - self.t_mean
+
+
+def _left_out(
+    stream: Stream, sums: _Sums, vectors: Tensor, values: Tensor, levels: list[float], shrunk: Tensor
+) -> Tensor:
+    """Σ_i ‖(t_i − out_i)/(1 − h_i)‖² for each level."""
+    totals = values.new_zeros(len(levels))
+    own = 1.0 / sums.n if sums.intercept else 0.0
+    inverse = torch.stack([1.0 / (values + level) for level in levels], dim=1)  # (m, ridges)
+    for z, t in stream():
+        rows, wanted = sums.centred(z, t)
+        rows = rows @ vectors
+        leverage = rows.square() @ inverse + own  # (batch, ridges)
+        rest = (1.0 - leverage).clamp(min=torch.finfo(torch.float64).eps)
+        missed = wanted - rows @ shrunk  # (ridges, batch, K)
+        totals += (missed.square().sum(2).T / rest.square()).sum(0)
+    return totals
+
+
+def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float] = RIDGES) -> LinearReadout:
+    """Give a DEQ or an ENN the best ridge readout for the (x, y) batches of a loader, in place, and return it.
+
+    Classes are regressed on as one-hot vectors, of as many entries as the module has outputs. The loader is gone through twice.
+    """
+    readout = getattr(module, "readout", None)
+    if readout is None or getattr(readout, "weight", None) is None:
+        raise BadInput("fit_readout needs a network with a readout: DEQ(…, out_features=…) or ENN(…, out_features=…).")
+    like, features = readout.weight, cast(Features, module.features)
+
+    def stream() -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in loader:
+            x, y = pair(batch, like)
+            yield features(x), targets_of(y, len(like))
+
+    found = ridge_readout(stream, ridges, intercept=readout.bias is not None)
+    with torch.no_grad():
+        like.copy_(found.weight)
+        if readout.bias is not None:
+            readout.bias.copy_(found.bias)
     return found
-
-
-def best_readout(features: Features, x: Tensor, targets: Tensor) -> LinearReadout:
-    """The readout with the ridge that does best on a fifth of x, fitted again on all of it."""
-    held = int(_HELD_OUT * len(x))
-    if held < 1:
-        return ridge_readouts(features, x, targets, _RIDGES[-2:-1])[0]
-    trials = ridge_readouts(features, x[held:], targets[held:], _RIDGES)
-    z = in_batches(features, x[:held])
-    best = min(trials, key=lambda trial: float((trial(z) - targets[:held]).square().mean()))
-    return ridge_readouts(features, x, targets, [best.ridge])[0]
 
 
 @torch.no_grad()

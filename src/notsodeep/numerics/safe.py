@@ -83,7 +83,7 @@ def like(x: Array) -> Callable[[Tensor], Any]:
 def refuse_if_too_large(rows: int, columns: int, dtype: torch.dtype, device: torch.device, instead: str) -> None:
     """Raise `BadInput` before a (rows, columns) result is allocated that the device cannot hold."""
     needed = rows * columns * torch.empty(0, dtype=dtype).element_size()
-    available = _available_bytes(device)
+    available = available_bytes(device)
     if needed > available:
         raise BadInput(
             f"A {rows} × {columns} kernel in {str(dtype).removeprefix('torch.')} takes {needed / 2**30:.1f} GiB; "
@@ -93,7 +93,7 @@ def refuse_if_too_large(rows: int, columns: int, dtype: torch.dtype, device: tor
         )
 
 
-def _available_bytes(device: torch.device) -> int:
+def available_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:

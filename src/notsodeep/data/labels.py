@@ -1,0 +1,83 @@
+"""Class labels: whole numbers or words, in the data's file or in one of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+
+LABEL_FILES = (".npy", ".csv", ".txt")
+
+
+def encoded(values: np.ndarray[Any, Any], where: str) -> tuple[Tensor, tuple[str, ...] | None]:
+    """Labels (n,), int64, and the names of the classes if they were words: class k is the k-th word in sorted order."""
+    values = values.reshape(-1) if values.ndim == 2 and 1 in values.shape else values
+    if values.ndim != 1:
+        raise BadInput(f"{where} holds labels of shape {values.shape}; expected (n,), one a sample.")
+    if values.dtype.kind in "OUS":
+        words = [_word(value, row, where) for row, value in enumerate(values.tolist())]
+        if not all(map(is_number, words)):
+            names, codes = np.unique(np.array(words), return_inverse=True)
+            return torch.from_numpy(codes.astype(np.int64)), tuple(names.tolist())
+        values = np.array(words, dtype=np.float64)
+    if values.dtype.kind not in "fiub":
+        raise BadInput(f"{where} holds labels of type {values.dtype}; expected whole numbers or words.")
+    if values.dtype.kind == "f":
+        wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < 2**53)))
+        if len(wrong):
+            raise BadInput(
+                f"{where}: label {values[wrong[0]]:g} of row {wrong[0]} is no whole number, and {len(wrong)} of "
+                f"{len(values)} are not; labels are classes. Is this the column of labels?"
+            )
+    return torch.from_numpy(values.astype(np.int64)), None
+
+
+def read_labels(path: Path) -> np.ndarray[Any, Any]:
+    """The labels of a .npy file, or of a .csv or .txt file with one label a line (a name above numbers is left out)."""
+    if not path.is_file():
+        raise BadInput(f"There is no file of labels {str(path)!r}.")
+    try:
+        if path.suffix.lower() == ".npy":
+            return np.asarray(np.load(path, allow_pickle=False))
+        lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
+    except Exception as error:  # whatever fails in reading means this
+        raise BadInput(f"{str(path)!r} cannot be read as labels: {error}.") from error
+    several = next((row for row, line in enumerate(lines) if "," in line), None)
+    if several is not None:
+        raise BadInput(
+            f"{str(path)!r} has several columns (line {several + 1}); a file of labels has one label a line."
+        )
+    if len(lines) > 1 and not is_number(lines[0]) and all(map(is_number, lines[1:])):
+        del lines[0]
+    return np.array(lines, dtype=object)
+
+
+def fitting(y: Tensor, n: int, where: str) -> Tensor:
+    if len(y) != n:
+        raise BadInput(
+            f"{where} holds {len(y)} labels, the data {n} samples; one label a sample is needed.",
+            labels=len(y),
+            samples=n,
+        )
+    return y
+
+
+def is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _word(value: Any, row: int, where: str) -> str:
+    word = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    word = "" if word is None else str(word).strip()
+    if not word:
+        raise BadInput(f"{where}: row {row} has no label; drop it or fill it.")
+    return word

@@ -1,0 +1,48 @@
+"""Centring and scaling, with statistics that can be used again on other data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import samples
+
+_ENTRIES = 2**20
+"""Of a block of rows that is summed in float64, so that no float64 copy of all the data is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Standardiser:
+    """x → (x − mean)/scale, with the mean sample and the root mean square norm about it: τ0 = 1 for its own data."""
+
+    mean: Tensor
+    """(p,), float64"""
+    scale: float
+
+    @classmethod
+    def of(cls, x: Tensor) -> Standardiser:
+        """The statistics of x (n, p)."""
+        x = samples(x)
+        blocks = x.split(max(1, _ENTRIES // x.shape[1]))
+        mean = torch.stack([block.sum(0, dtype=torch.float64) for block in blocks]).sum(0) / len(x)
+        spread = torch.stack([(block - mean).square().sum(0) for block in blocks]).sum(0)
+        # What rounding leaves of equal samples counts as nothing.
+        if bool((spread <= len(x) * (torch.finfo(x.dtype).eps * mean).square()).all()):
+            raise BadInput(f"All {len(x)} samples are equal: nothing is left after subtracting their mean.")
+        return cls(mean, math.sqrt(float(spread.sum()) / len(x)))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(x − mean)/scale, in the type and on the device of x."""
+        x = samples(x)
+        if x.shape[1] != len(self.mean):
+            raise BadInput(f"x has {x.shape[1]} features; the statistics were taken from data with {len(self.mean)}.")
+        return (x - self.mean.to(x)).div_(self.scale)
+
+
+def standardised(x: Tensor) -> Tensor:
+    """x less its mean sample, divided by the root mean square norm."""
+    return Standardiser.of(x)(x)

@@ -1,0 +1,141 @@
+"""Data in files: .npy, .npz, .csv and .parquet, with labels if there are any."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from notsodeep.data.labels import LABEL_FILES, encoded, fitting, is_number, read_labels
+from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import samples
+
+Table = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
+"""The samples, and the labels that the same file holds."""
+
+
+def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
+    """Samples (n, p), labels (n,) or none, and the names of the classes if the labels are words. `labels` names a column by
+    name or number (below 0 from the end), an array of an .npz, or another file; an .npz may hold x and y."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
+    if not path.is_file():
+        raise BadInput(f"There is no file {str(path)!r}.")
+    wanted = None if labels is None else str(labels)
+    try:
+        array, inside = READERS[suffix](path, wanted)
+    except BadInput:
+        raise
+    except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
+        hint = " If a column holds labels, name it: labels=…" if suffix == ".csv" and wanted is None else ""
+        raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {_first_line(error)}{hint}") from error
+    if array.dtype.kind not in "fiub":
+        raise BadInput(
+            f"{str(path)!r} holds {array.dtype}, not numbers. If a column holds labels, name it: labels=…; drop other words."
+        )
+    if array.ndim != 2:
+        raise BadInput(f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features).")
+    x = samples(array)
+    where = repr(str(path))
+    if inside is None and wanted is not None:
+        inside, where = read_labels(Path(wanted)), repr(wanted)
+    if inside is None:
+        return x, None, None
+    y, classes = encoded(inside, where)
+    return x, fitting(y, len(x), where), classes
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _column(columns: Sequence[str] | int, wanted: str | None, path: Path) -> int | None:
+    """The number of the column that `wanted` means, or None if it is a file of labels. `columns`: names, or how many."""
+    names = [] if isinstance(columns, int) else list(columns)
+    total = columns if isinstance(columns, int) else len(names)
+    if wanted is None:
+        return None
+    if wanted in names:
+        return names.index(wanted)
+    try:
+        number = int(wanted)
+    except ValueError:
+        if Path(wanted).suffix.lower() in LABEL_FILES:
+            return None
+    else:
+        if -total <= number < total:
+            return number % total
+    there = f"it has {', '.join(names)}" if names else f"it has no names, only numbers 0 … {total - 1}"
+    raise BadInput(
+        f"{str(path)!r} has no column {wanted!r}; {there}. Or name a {', '.join(LABEL_FILES)} file of labels.",
+        columns=names or list(range(total)),
+    )
+
+
+def _only_a_file(wanted: str | None, path: Path, held: str) -> None:
+    if wanted is not None and Path(wanted).suffix.lower() not in LABEL_FILES:
+        raise BadInput(f"{str(path)!r} holds {held}, no {wanted!r}; name a {', '.join(LABEL_FILES)} file of labels.")
+
+
+def _npy(path: Path, wanted: str | None) -> Table:
+    _only_a_file(wanted, path, "one array")
+    return np.asarray(np.load(path, allow_pickle=False)), None
+
+
+def _npz(path: Path, wanted: str | None) -> Table:
+    with np.load(path, allow_pickle=False) as archive:
+        names = archive.files
+        others = [name for name in names if name != wanted]
+        if not others or (len(others) > 1 and "x" not in others):
+            raise BadInput(
+                f"{str(path)!r} holds {', '.join(names) or 'nothing'}; name the samples x, or keep one array only."
+            )
+        x = np.asarray(archive["x" if "x" in others else others[0]])
+        if wanted in names:
+            return x, np.asarray(archive[wanted])
+        _only_a_file(wanted, path, ", ".join(names))
+        return x, np.asarray(archive["y"]) if wanted is None and {"x", "y"} <= set(names) else None
+
+
+def _csv(path: Path, wanted: str | None) -> Table:
+    """Comma-separated numbers, with or without one line of column names (a first line without a single number)."""
+    with path.open(encoding="utf-8-sig", newline="") as lines:
+        first = [cell.strip().removeprefix("# ") for cell in next(csv.reader([lines.readline()]), [])]
+        header = 0 if any(map(is_number, first)) else 1
+        column = _column(first if header else len(first), wanted, path)
+        others = None if column is None else [i for i in range(len(first)) if i != column]
+        if others == []:
+            raise BadInput(f"{str(path)!r} has one column only: with that as labels, no features are left.")
+        lines.seek(0)
+        x = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2, usecols=others, quotechar='"')
+        if column is None:
+            return x, None
+        lines.seek(0)
+        y = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=1, usecols=column, dtype=str, quotechar='"')
+        return x, y
+
+
+def _parquet(path: Path, wanted: str | None) -> Table:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise BadInput("Reading a .parquet file needs pyarrow: pip install 'notsodeep[parquet]'.") from None
+    table = parquet.read_table(path)
+    column = _column(table.column_names, wanted, path)
+    others = [np.asarray(values) for i, values in enumerate(table.columns) if i != column]
+    if not others:
+        raise BadInput(f"{str(path)!r} has the columns {', '.join(table.column_names)}: no features are left.")
+    return np.column_stack(others), None if column is None else np.asarray(table.columns[column])
+
+
+READERS: dict[str, Callable[[Path, str | None], Table]] = {
+    ".npy": _npy,
+    ".npz": _npz,
+    ".csv": _csv,
+    ".parquet": _parquet,
+}

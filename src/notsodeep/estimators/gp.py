@@ -1,0 +1,148 @@
+"""A Gaussian process with the kernel of an infinitely wide DEQ, in GPyTorch (extra ``[gp]``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.activations import ActivationLike
+from notsodeep.architecture import Implicit
+from notsodeep.errors import BadInput
+from notsodeep.kernels.exact import conjugate_kernel, pair_equation, tangent_kernel
+from notsodeep.numerics.safe import positive
+
+try:
+    from gpytorch.constraints import Interval, Positive
+    from gpytorch.kernels import Kernel
+except ImportError as error:
+    raise ImportError("notsodeep.estimators.gp needs GPyTorch: pip install 'notsodeep[gp]'.") from error
+
+_STEP = 1e-4
+_SMALLEST = 1e-4
+
+
+class DEQKernel(Kernel):  # type: ignore[misc]
+    """k(x, x') = G* or Θ* of a DEQ, with σ_a² and σ_b² as parameters that a marginal likelihood can choose.
+
+    ``var_a`` stays admissible: between 1e-4 and ``largest_var_a``, which is 1/(4L²) unless given, the bound below which a
+    network of any large width contracts. The activation is centred for data of root mean square norm ``tau0``; scale your
+    inputs so, or say what theirs is. ``kernel`` is "conjugate" or "tangent".
+
+    The values are those of `conjugate_kernel` and `tangent_kernel`. Their derivatives in σ_a² and σ_b² are central differences
+    of these, which are exact to round-off, so that they are good to 1e-8 or so. Inputs get no gradient.
+    """
+
+    has_lengthscale = False
+
+    def __init__(
+        self,
+        activation: ActivationLike = "relu",
+        var_a: float = 0.1,
+        var_b: float | None = None,
+        *,
+        kernel: str = "conjugate",
+        tau0: float = 1.0,
+        largest_var_a: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        net = Implicit(activation, var_a, var_b)
+        if kernel not in ("conjugate", "tangent"):
+            raise BadInput(f"There is no kernel {kernel!r}; choose conjugate or tangent.")
+        largest = net.contraction_bound if largest_var_a is None else positive(largest_var_a, "largest_var_a")
+        if not _SMALLEST < net.var_a < largest:
+            raise BadInput(
+                f"var_a = {net.var_a:g} must lie between {_SMALLEST:g} and {largest:.4g}"
+                + (" = 1/(4L²)" if largest_var_a is None else "")
+                + "; start lower, or raise largest_var_a."
+            )
+        self.phi, self.kernel, self.tau0 = net.phi, kernel, positive(tau0, "tau0")
+        for name, value, constraint in (
+            ("raw_var_a", net.var_a, Interval(_SMALLEST, largest)),
+            ("raw_var_b", net.var_b, Positive()),
+        ):
+            self.register_parameter(name, nn.Parameter(torch.zeros(1)))
+            self.register_constraint(name, constraint)
+            self._set(name, value)
+
+    @property
+    def var_a(self) -> Tensor:
+        """σ_a², (1,)."""
+        value: Tensor = self.raw_var_a_constraint.transform(self.raw_var_a)
+        return value
+
+    @var_a.setter
+    def var_a(self, value: float) -> None:
+        self._set("raw_var_a", value)
+
+    @property
+    def var_b(self) -> Tensor:
+        """σ_b², (1,)."""
+        value: Tensor = self.raw_var_b_constraint.transform(self.raw_var_b)
+        return value
+
+    @var_b.setter
+    def var_b(self, value: float) -> None:
+        self._set("raw_var_b", value)
+
+    def _set(self, name: str, value: float) -> None:
+        constraint = getattr(self, f"{name}_constraint")
+        raw = getattr(self, name)
+        self.initialize(**{name: constraint.inverse_transform(torch.as_tensor(float(value)).to(raw).expand_as(raw))})
+
+    def implicit(self) -> Implicit:
+        """The network of the parameters as they are now."""
+        return Implicit(self.phi, float(self.var_a), float(self.var_b))
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
+        """(…, n1, n2), or the diagonal (…, n) of it."""
+        if x1.requires_grad or x2.requires_grad:
+            raise BadInput("DEQKernel has derivatives in σ_a² and σ_b², not in its inputs; detach them.")
+        if x1.ndim > 2 or x2.ndim > 2:
+            batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+            left, right = (x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]) for x in (x1, x2))
+            each = [self.forward(a, b, diag) for a, b in zip(left, right, strict=True)]
+            return torch.stack(each).reshape(*batch, *each[0].shape)
+        found: Tensor = _Values.apply(self.var_a, self.var_b, x1, x2, self, diag)
+        return found
+
+    def values(self, var_a: float, var_b: float, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
+        """The kernel for given variances."""
+        net = Implicit(self.phi, var_a, var_b)
+        same = x1.shape == x2.shape and torch.equal(x1, x2)
+        if diag and same:
+            exact = pair_equation(net, x1.double(), self.tau0).diagonal(slice(None))
+            diagonal: Tensor = getattr(exact, self.kernel).to(x1)
+            return diagonal
+        compute = conjugate_kernel if self.kernel == "conjugate" else tangent_kernel
+        dense: Tensor = compute(net, x1, None if same else x2, tau0=self.tau0)
+        return dense.diagonal() if diag else dense
+
+
+class _Values(torch.autograd.Function):
+    """The kernel as a function of two numbers."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, var_a: Tensor, var_b: Tensor, x1: Tensor, x2: Tensor, kernel: DEQKernel, diag: bool
+    ) -> Tensor:
+        ctx.at, ctx.like, ctx.inputs = (float(var_a), float(var_b)), var_a, (x1, x2)
+        ctx.kernel, ctx.diag = kernel, diag
+        return kernel.values(float(var_a), float(var_b), x1, x2, diag)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """⟨grad, ∂K/∂θ⟩ with ∂K/∂θ ≈ (K(θ + h) − K(θ − h))/2h, h relative to θ."""
+        slopes: list[Tensor | None] = []
+        for which in range(2):
+            if not ctx.needs_input_grad[which]:
+                slopes.append(None)
+                continue
+            h = _STEP * ctx.at[which]
+            ahead, behind = ([theta + side * h * (k == which) for k, theta in enumerate(ctx.at)] for side in (1, -1))
+            wide = [x.double() for x in ctx.inputs]
+            change = ctx.kernel.values(*ahead, *wide, ctx.diag) - ctx.kernel.values(*behind, *wide, ctx.diag)
+            slopes.append(ctx.like.new_full((1,), float((change * grad.double()).sum()) / (2.0 * h)))
+        return (*slopes, None, None, None, None)

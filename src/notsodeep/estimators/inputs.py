@@ -1,0 +1,61 @@
+"""From scikit-learn's arrays to tensors of root mean square norm 1, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from torch import Tensor
+
+from notsodeep.architecture import Implicit
+from notsodeep.data.standardiser import Standardiser
+from notsodeep.errors import BadInput
+
+_DTYPES = [np.float64, np.float32]
+
+
+class Standardised(BaseEstimator):
+    """What every estimator here does to X unless told not to: less its mean, over its root mean square norm, so that τ0 = 1."""
+
+    activation: Any
+    var_a: float
+    var_b: float | None
+    standardise: bool
+
+    def _fit_inputs(self, X: Any) -> Tensor:
+        """X, scaled; the mean and the scale are remembered."""
+        return self._remember(_tensor(validate_data(self, X, dtype=_DTYPES)))
+
+    def _fit_inputs_with(self, X: Any, y: Any, **checks: Any) -> tuple[Tensor, Any]:
+        """The same, with y of as many samples."""
+        rows, labels = validate_data(self, X, y, dtype=_DTYPES, **checks)
+        return self._remember(_tensor(rows)), labels
+
+    def _remember(self, rows: Tensor) -> Tensor:
+        self.standardiser_ = Standardiser(torch.zeros(rows.shape[1], dtype=torch.float64), 1.0)
+        if self.standardise:
+            try:
+                self.standardiser_ = Standardiser.of(rows)
+            except BadInput:  # equal samples have no scale of their own
+                self.standardiser_ = Standardiser(rows[0].double(), 1.0)
+        return self.standardiser_(rows)
+
+    def _inputs(self, X: Any) -> Tensor:
+        """X as `fit` scaled its own."""
+        check_is_fitted(self)
+        return self.standardiser_(_tensor(validate_data(self, X, dtype=_DTYPES, reset=False)))
+
+    def _implicit(self) -> Implicit:
+        return Implicit(self.activation, self.var_a, self.var_b)
+
+
+def generator(random_state: Any) -> torch.Generator:
+    """A torch generator from what scikit-learn takes for random_state."""
+    return torch.Generator().manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(np.array(array, order="C"))  # a copy: arrays may be read-only

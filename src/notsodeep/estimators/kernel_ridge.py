@@ -1,0 +1,137 @@
+"""Kernel ridge regression with the infinite-width kernel of a DEQ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.architecture import Implicit
+from notsodeep.data.statistics import MixtureStatistics, tau0
+from notsodeep.errors import BadInput
+from notsodeep.estimators.tasks import Classifies, Learner, Regresses
+from notsodeep.kernels.equivalent import equivalent_cross, equivalent_kernel
+from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.sharp import sharp_cross, sharp_kernel
+from notsodeep.models.objective import targets_of
+from notsodeep.models.readout import RIDGES, in_batches
+from notsodeep.numerics.operators import LowRankPlusDiagonal
+
+Gram = Tensor | LowRankPlusDiagonal
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A kernel of x with itself, and of new samples with x; both centred at τ0 of x."""
+
+    square: Callable[[Implicit, Tensor, str, float], Gram]
+    cross: Callable[[Implicit, Tensor, Tensor, str, float], Tensor]
+
+
+def _exact(net: Implicit, x: Tensor, x2: Tensor | None, kernel: str, radius: float) -> Tensor:
+    compute = conjugate_kernel if kernel == "conjugate" else tangent_kernel
+    found: Tensor = compute(net, x, x2, tau0=radius)
+    return found
+
+
+_FORMS = {
+    "exact": _Form(
+        square=lambda net, x, kernel, radius: _exact(net, x, None, kernel, radius),
+        cross=_exact,
+    ),
+    "sharp": _Form(
+        square=lambda net, x, kernel, radius: sharp_kernel(net, x, kernel, tau0=radius),
+        cross=lambda net, new, x, kernel, radius: sharp_cross(net, new, x, kernel, tau0=radius),
+    ),
+    "equivalent": _Form(
+        square=lambda net, x, kernel, _: equivalent_kernel(net, x, MixtureStatistics.from_data(x), kernel),
+        cross=lambda net, new, x, kernel, _: equivalent_cross(net, new, x, kernel),
+    ),
+}
+
+
+class _KernelRidge(Learner):
+    """α = (K + λI)⁻¹ (y − ȳ), λ = ridge·tr K/n; new samples get k·α + ȳ."""
+
+    def __init__(
+        self,
+        activation: Any = "relu",
+        var_a: float = 0.2,
+        var_b: float | None = None,
+        kernel: str = "conjugate",
+        form: str = "exact",
+        ridge: float | None = None,
+        standardise: bool = True,
+    ) -> None:
+        self.activation = activation
+        self.var_a = var_a
+        self.var_b = var_b
+        self.kernel = kernel
+        self.form = form
+        self.ridge = ridge
+        self.standardise = standardise
+
+    def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
+        if self.form not in _FORMS:
+            raise BadInput(f"There is no form {self.form!r}; choose {', '.join(_FORMS)}.")
+        if self.kernel not in ("conjugate", "tangent"):
+            raise BadInput(f"There is no kernel {self.kernel!r}; choose conjugate or tangent.")
+        targets = targets_of(y, outputs).to(x.dtype)
+        self.tau0_ = tau0(x)
+        gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
+        alpha, self.ridge_ = _solve(
+            gram, targets - targets.mean(0), RIDGES if self.ridge is None else (float(self.ridge),)
+        )
+        self.X_fit_, self.dual_coef_, self.intercept_ = (part.numpy() for part in (x, alpha, targets.mean(0)))
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        old, alpha, mean = (torch.from_numpy(part).to(x) for part in (self.X_fit_, self.dual_coef_, self.intercept_))
+        cross, net = _FORMS[self.form].cross, self._implicit()
+        return in_batches(lambda rows: cross(net, rows, old, self.kernel, self.tau0_) @ alpha + mean, x)
+
+
+class ImplicitKernelRidge(Regresses, _KernelRidge):
+    """Predict numbers by kernel ridge regression with the kernel of an infinitely wide DEQ.
+
+    `kernel` is "conjugate" or "tangent"; `form` is "exact", "sharp" or "equivalent" (see `sharp_kernel`, `equivalent_kernel`).
+    `ridge` is relative to the kernel's mean diagonal; None takes the one of the smallest leave-one-out error.
+    """
+
+
+class ImplicitKernelClassifier(Classifies, _KernelRidge):
+    """Classify by kernel ridge regression on one-hot classes; the parameters are those of `ImplicitKernelRidge`."""
+
+
+def _solve(gram: Gram, targets: Tensor, ridges: tuple[float, ...]) -> tuple[Tensor, float]:
+    """(K + λI)⁻¹ T, and the ridge: the one of the smallest leave-one-out error, α_i/(K + λI)⁻¹_ii, where there are several."""
+    n = gram.shape[0]
+    mean = float(gram.trace() if isinstance(gram, LowRankPlusDiagonal) else gram.diagonal().sum()) / n
+    if len(ridges) == 1:
+        return _solved(gram, ridges[0] * mean, targets)[0], ridges[0]
+    if not isinstance(gram, LowRankPlusDiagonal):
+        values, vectors = torch.linalg.eigh(gram.double())
+        along, shares = vectors.T @ targets.double(), vectors.square()
+    best, error = (targets, ridges[0]), float("inf")
+    for ridge in ridges:
+        level = ridge * mean
+        if isinstance(gram, LowRankPlusDiagonal):
+            alpha, inverse = _solved(gram, level, targets)
+        else:
+            shrink = 1.0 / (values.clamp(min=0.0) + level)
+            alpha, inverse = (vectors @ (shrink[:, None] * along)).to(targets), shares @ shrink
+        missed = float((alpha.double() / inverse.double()[:, None]).square().sum())
+        if missed < error:
+            best, error = (alpha, ridge), missed
+    return best
+
+
+def _solved(gram: Gram, level: float, targets: Tensor) -> tuple[Tensor, Tensor]:
+    if isinstance(gram, LowRankPlusDiagonal):
+        shifted = gram.add_ridge(level)
+        return shifted.solve(targets), shifted.inverse_diagonal()
+    dense = gram.double()
+    dense.diagonal().add_(level)
+    return torch.linalg.solve(dense, targets.double()).to(targets), dense.new_zeros(0)

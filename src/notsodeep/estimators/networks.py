@@ -1,0 +1,121 @@
+"""Networks with scikit-learn's manners: a DEQ, or the explicit network matched to it, that classifies or predicts numbers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.estimators.builders import build_deq, build_matched
+from notsodeep.estimators.inputs import generator
+from notsodeep.estimators.tasks import Classifies, Learner, Regresses
+from notsodeep.models.batches import Batches
+from notsodeep.models.readout import RIDGES, fit_readout, in_batches
+from notsodeep.models.training import fit as train
+
+
+class _Network(Learner):
+    """A network whose readout is fitted in closed form and which is then, if asked, trained as a whole."""
+
+    width: int
+    ridge: float | None
+    epochs: int
+    rate: float
+    batch_size: int
+    random_state: Any
+
+    @abstractmethod
+    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
+
+    def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
+        draw = generator(self.random_state)
+        self.network_ = self._build(x, outputs, draw)
+        ridges = RIDGES if self.ridge is None else (float(self.ridge),)
+        self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges).ridge
+        if self.epochs:
+            optimiser = torch.optim.AdamW(self.network_.parameters(), lr=self.rate)
+            train(self.network_, Batches(x, y, self.batch_size, draw), self.epochs, optimiser=optimiser, progress=False)
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        return in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))
+
+
+class _Deq(_Network):
+    def __init__(
+        self,
+        activation: Any = "relu",
+        var_a: float = 0.2,
+        var_b: float | None = None,
+        width: int = 512,
+        ridge: float | None = None,
+        epochs: int = 0,
+        rate: float = 1e-2,
+        batch_size: int = 128,
+        standardise: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.activation = activation
+        self.var_a = var_a
+        self.var_b = var_b
+        self.width = width
+        self.ridge = ridge
+        self.epochs = epochs
+        self.rate = rate
+        self.batch_size = batch_size
+        self.standardise = standardise
+        self.random_state = random_state
+
+    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
+        return build_deq(self._implicit(), x, self.width, outputs, draw)
+
+
+class _Matched(_Network):
+    def __init__(
+        self,
+        activation: Any = "relu",
+        var_a: float = 0.2,
+        var_b: float | None = None,
+        family: str = "auto",
+        width: int = 512,
+        ridge: float | None = None,
+        epochs: int = 0,
+        rate: float = 1e-2,
+        batch_size: int = 128,
+        standardise: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.activation = activation
+        self.var_a = var_a
+        self.var_b = var_b
+        self.family = family
+        self.width = width
+        self.ridge = ridge
+        self.epochs = epochs
+        self.rate = rate
+        self.batch_size = batch_size
+        self.standardise = standardise
+        self.random_state = random_state
+
+    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
+        return build_matched(self._implicit(), self.family, x, self.width, outputs, draw)
+
+
+class DEQClassifier(Classifies, _Deq):
+    """Classify with a DEQ: random features z*, a ridge readout of one-hot classes, then `epochs` of training on all weights.
+
+    `ridge=None` takes the one of the smallest leave-one-out error. With `epochs=0`, the default, the features stay as drawn.
+    """
+
+
+class DEQRegressor(Regresses, _Deq):
+    """Predict numbers with a DEQ; the parameters are those of `DEQClassifier`."""
+
+
+class ExplicitClassifier(Classifies, _Matched):
+    """Classify with the explicit network that is matched to the DEQ of the same parameters; `family` as in `design`."""
+
+
+class ExplicitRegressor(Regresses, _Matched):
+    """Predict numbers with the explicit network that is matched to the DEQ of the same parameters."""

@@ -1,0 +1,184 @@
+"""A training run on disc: everything that it needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LRScheduler
+
+from notsodeep.data.files import remove_leftovers
+from notsodeep.errors import BadInput
+from notsodeep.models import randomness
+from notsodeep.models.description import describe
+from notsodeep.models.files import TRAINING, refuse_other_architecture, refuse_other_weights
+from notsodeep.models.tensor_file import Stored, read_tensors, write_tensors
+
+_BEST, _OPTIMISER, _NOW, _START = (f"{TRAINING}{part}/" for part in ("best", "optimiser", "random", "epoch"))
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the data: the mean loss and, with a validation loader, the loss there and (classes) the accuracy."""
+
+    loss: float
+    validation_loss: float | None = None
+    accuracy: float | None = None
+
+
+@dataclass
+class Run:
+    """How far a run has come."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    batch: int = 0
+    """batches done of the epoch that is under way"""
+    loss: float = 0.0
+    samples: int = 0
+    best_epoch: int | None = None
+    stopped_early: bool = False
+    best: dict[str, Tensor] = field(default_factory=dict)
+    epoch_start: dict[str, Tensor] = field(default_factory=dict)
+    """the random generators before the first batch of the epoch"""
+
+    @property
+    def waited(self) -> int:
+        """Epochs since the best one."""
+        return 0 if self.best_epoch is None else len(self.epochs) - self.best_epoch
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The file of a run, and the parts that are written to it and restored from it."""
+
+    path: Path
+    module: nn.Module
+    optimiser: torch.optim.Optimizer
+    schedule: LRScheduler | None
+    generators: list[torch.Generator]
+    settings: dict[str, Any]
+
+    def write(self, run: Run) -> None:
+        device = next(self.module.parameters()).device
+        tensors, numbers = _optimiser_state(self.optimiser)
+        parts = {
+            "": self.module.state_dict(),
+            _BEST: run.best,
+            _OPTIMISER: tensors,
+            _NOW: randomness.capture(self.generators, device),
+            _START: run.epoch_start,
+        }
+        record = {
+            "module": describe(self.module),
+            "settings": self.settings,
+            "optimiser": numbers,
+            "schedule": None if self.schedule is None else _plain(self.schedule.state_dict(), self.schedule),
+            "epochs": [asdict(epoch) for epoch in run.epochs],
+            "run": {name: getattr(run, name) for name in ("batch", "loss", "samples", "best_epoch", "stopped_early")},
+        }
+        write_tensors(self.path, {p + name: t for p, part in parts.items() for name, t in part.items()}, record)
+
+    def restore(self) -> tuple[Run, dict[str, Tensor]]:
+        """The run, with module, optimiser and schedule as they were; and the random generators' states of that moment.
+
+        All that can be refused is refused before anything is changed.
+        """
+        stored = read_tensors(self.path)
+        refuse_other_architecture(stored.record, self.module, self.path)
+        weights = {name: tensor for name, tensor in stored.tensors.items() if not name.startswith(TRAINING)}
+        refuse_other_weights(weights, self.module, self.path)
+        if "run" not in stored.record:
+            raise BadInput(
+                f"{str(self.path)!r} holds a network, but no training run to go on with: load(path) opens it."
+            )
+        self._refuse_other_settings(stored.record["settings"])
+        now = _part(stored, _NOW)
+        if sum(name.startswith("loader.") for name in now) != len(self.generators):
+            raise BadInput(
+                f"The run in {str(self.path)!r} drew its batches from another kind of loader; give it the same one."
+            )
+        _restore_optimiser(self.optimiser, stored, self.path)
+        if self.schedule is not None:
+            self.schedule.load_state_dict(stored.record["schedule"])
+        self.module.load_state_dict(weights)
+        epochs = [Epoch(**epoch) for epoch in stored.record["epochs"]]
+        run = Run(epochs, **stored.record["run"], best=_part(stored, _BEST), epoch_start=_part(stored, _START))
+        return run, now
+
+    def begin(self, resume: bool) -> bool:
+        """Whether there is a run to go on with; one that would be overwritten is refused."""
+        there = self.path.exists()
+        if there and not resume:
+            raise BadInput(
+                f"There is a checkpoint {str(self.path)!r} already. resume=True goes on with that run; to begin anew, remove "
+                "it or name another file."
+            )
+        remove_leftovers(self.path)
+        return there
+
+    def _refuse_other_settings(self, theirs: dict[str, Any]) -> None:
+        wrong = [
+            f"{name}: {theirs.get(name)} there, {mine} now"
+            for name, mine in self.settings.items()
+            if theirs.get(name) != mine
+        ]
+        if wrong:
+            raise BadInput(
+                f"{str(self.path)!r} is of another run: {'; '.join(wrong)}. Nothing was loaded.", differences=wrong
+            )
+
+
+def _part(stored: Stored, prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in stored.tensors.items() if name.startswith(prefix)}
+
+
+def _optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of an optimiser by "index/name", and the rest as JSON."""
+    state = optimiser.state_dict()
+    tensors = {
+        f"{index}/{name}": value
+        for index, parts in state["state"].items()
+        for name, value in parts.items()
+        if isinstance(value, Tensor)
+    }
+    numbers = {
+        str(index): {name: value for name, value in parts.items() if not isinstance(value, Tensor)}
+        for index, parts in state["state"].items()
+    }
+    return tensors, {"state": _plain(numbers, optimiser), "groups": _plain(state["param_groups"], optimiser)}
+
+
+def _restore_optimiser(optimiser: torch.optim.Optimizer, stored: Stored, path: Path) -> None:
+    record = stored.record["optimiser"]
+    state: dict[int, dict[str, Any]] = {int(index): dict(numbers) for index, numbers in record["state"].items()}
+    for name, tensor in _part(stored, _OPTIMISER).items():
+        index, _, key = name.partition("/")
+        state[int(index)][key] = tensor
+    groups = record["groups"]
+    for theirs, ours in zip(groups, optimiser.state_dict()["param_groups"], strict=False):
+        for name, value in ours.items():
+            if isinstance(value, tuple):  # JSON has lists only
+                theirs[name] = tuple(theirs[name])
+    try:
+        optimiser.load_state_dict({"state": state, "param_groups": groups})
+    except (ValueError, KeyError) as error:
+        raise BadInput(
+            f"The optimiser's state in {str(path)!r} is for other weights: {error}. Nothing was loaded."
+        ) from error
+
+
+def _plain(value: Any, owner: object) -> Any:
+    """`value` if JSON can hold it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [_plain(item, owner) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item, owner) for key, item in value.items()}
+    raise BadInput(
+        f"The state of {type(owner).__name__} holds a {type(value).__name__}, which a checkpoint cannot: train without "
+        "checkpoint=…, or with another one."
+    )

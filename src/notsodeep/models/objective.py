@@ -1,0 +1,76 @@
+"""What a network is trained for: the loss of a batch, and its score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from notsodeep.errors import BadInput
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def usual_loss(out: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy where y is classes (n,), the mean square where it is real numbers, (n,) or (n, K)."""
+    if y.is_floating_point():
+        return functional.mse_loss(out, targets_of(y, out.shape[-1]))
+    return functional.cross_entropy(out, _classes(y, out.shape[-1]))
+
+
+def targets_of(y: Tensor, outputs: int) -> Tensor:
+    """y as the (n, K) numbers that a network of K outputs is regressed on: classes as one-hot vectors."""
+    if not y.is_floating_point():
+        return functional.one_hot(_classes(y, outputs), outputs)
+    wanted = y[:, None] if y.ndim == 1 else y
+    if wanted.shape[1:] != (outputs,):
+        raise BadInput(f"y has shape {tuple(y.shape)} and the network has {outputs} outputs; they must agree.")
+    return wanted
+
+
+def _classes(y: Tensor, outputs: int) -> Tensor:
+    if y.ndim != 1:
+        raise BadInput(f"y holds whole numbers of shape {tuple(y.shape)}: classes are one number a sample, (n,).")
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= outputs:
+        raise BadInput(
+            f"y holds class {low if low < 0 else high}; the network has {outputs} outputs, for classes 0 … {outputs - 1}."
+        )
+    return y.long()
+
+
+def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(x, y) of a loader's batch, on the device of `like`, real numbers in its dtype."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
+        raise BadInput(f"A batch must be a pair of tensors (x, y); the loader gave {_what(batch)}.")
+    x, y = batch
+    if y.ndim == 0 or len(x) != len(y):
+        raise BadInput(f"A batch has {len(x)} samples and {len(y) if y.ndim else 1} labels; they must be as many.")
+    move = (part.to(like) if part.is_floating_point() else part.to(like.device) for part in (x, y))
+    return next(move), next(move)
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, loader: Any, loss: Loss) -> tuple[float, float | None]:
+    """The mean loss over a loader and, where y is classes, the accuracy."""
+    like, was = next(module.parameters()), module.training
+    module.eval()
+    total, right, n, classes = 0.0, 0, 0, True
+    for batch in loader:
+        x, y = pair(batch, like)
+        out = module(x)
+        total += float(loss(out, y)) * len(x)
+        n += len(x)
+        classes = classes and not y.is_floating_point() and y.ndim == 1 and out.ndim == 2
+        right += int((out.argmax(1) == y).sum()) if classes else 0
+    module.train(was)
+    if n == 0:
+        raise BadInput("The validation loader gave no batch.")
+    return total / n, right / n if classes else None
+
+
+def _what(batch: Any) -> str:
+    return f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__

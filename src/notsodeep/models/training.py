@@ -1,0 +1,202 @@
+"""Training: one small loop over a loader of (x, y) batches."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
+
+from notsodeep.errors import BadInput, NotConverged
+from notsodeep.models import checks, randomness
+from notsodeep.models.checkpoint import Checkpoint, Epoch, Run
+from notsodeep.models.objective import Loss, evaluate, pair, usual_loss
+
+_SECONDS = 60.0  # of work that a kill may cost, at most
+_RATE = 1e-3
+
+
+@dataclass(frozen=True)
+class History:
+    """What happened, epoch by epoch. ``best_epoch``, counted from 1, is the one whose weights were kept, if one was chosen."""
+
+    epochs: tuple[Epoch, ...]
+    best_epoch: int | None
+    stopped_early: bool
+
+    @property
+    def last(self) -> Epoch:
+        return self.epochs[-1]
+
+
+def fit(
+    module: nn.Module,
+    loader: Iterable[Any],
+    epochs: int,
+    *,
+    optimiser: torch.optim.Optimizer | None = None,
+    loss: Loss | None = None,
+    schedule: LRScheduler | str | None = "cosine",
+    validation: Iterable[Any] | None = None,
+    patience: int | None = None,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | str = True,
+) -> History:
+    """Train `module`, in place, on the (x, y) batches of `loader`, and say how it went.
+
+    `optimiser` is any of torch's (Adam with rate 1e-3 unless given); `schedule` lets its rate fall to zero like a cosine, or is
+    a scheduler of torch's that is stepped every batch, or None. `loss(out, y)` is cross-entropy for classes and the mean square
+    for real numbers unless given. With `patience`, training ends after so many epochs without a better loss on the `validation`
+    loader, and the module gets the weights of the best one back.
+
+    `checkpoint` names a file that is written at the end of every epoch, and every minute within one, whole or not at all:
+    `load` opens it, and `resume=True` goes on from it, to the same numbers as if nothing had happened (given the same loader
+    and machine).
+    """
+    trained = [weight for weight in module.parameters() if weight.requires_grad]
+    if not trained:
+        raise BadInput("The module has no weight to train: all are frozen, or there are none.")
+    epochs = checks.count(epochs, "epochs")
+    if patience is not None and validation is None:
+        raise BadInput("patience needs a validation loader, to see whether an epoch was better.")
+    patience = None if patience is None else checks.count(patience, "patience")
+    if optimiser is None:
+        optimiser = torch.optim.Adam(trained, lr=_RATE)
+    scheduler = _scheduler(schedule, optimiser, loader, epochs)
+    loss = usual_loss if loss is None else loss
+    generators, device = randomness.generators_of(loader), trained[0].device
+    run, saved = Run(), None
+    if checkpoint is not None:
+        settings: dict[str, Any] = {"optimiser": type(optimiser).__name__, "patience": patience}
+        settings |= {"batches": len(loader) if isinstance(loader, Sized) else None}
+        settings |= {"cosine over epochs": epochs if schedule == "cosine" else None}
+        saved = Checkpoint(Path(checkpoint), module, optimiser, scheduler, generators, settings)
+        if saved.begin(resume):
+            run, now = saved.restore()
+            randomness.restore(now, generators, device)
+    with _bar(loader, epochs, progress) as show:
+        while len(run.epochs) < epochs and not run.stopped_early:
+            _train(module, loader, optimiser, scheduler, loss, run, saved, show)
+            measured = (None, None) if validation is None else evaluate(module, validation, loss)
+            run.epochs.append(Epoch(run.loss / run.samples, *measured))
+            run.batch, run.loss, run.samples = 0, 0.0, 0
+            if patience is not None:
+                _choose(run, module, patience)
+            if saved is not None:
+                saved.write(run)
+    if run.best:
+        module.load_state_dict(run.best)
+    return History(tuple(run.epochs), run.best_epoch, run.stopped_early)
+
+
+def _train(
+    module: nn.Module,
+    loader: Iterable[Any],
+    optimiser: torch.optim.Optimizer,
+    scheduler: LRScheduler | None,
+    loss: Loss,
+    run: Run,
+    saved: Checkpoint | None,
+    show: Callable[[Run], None],
+) -> None:
+    """One epoch, or the rest of one."""
+    like, was, written = next(module.parameters()), module.training, time.monotonic()
+    module.train()
+    for x, y in _remaining(loader, run, like):
+        value = loss(module(x), y)
+        if not math.isfinite(value.item()):
+            raise NotConverged(
+                f"The loss is {value.item()} in epoch {len(run.epochs) + 1}, batch {run.batch + 1}: training has diverged. "
+                "Take a lower rate; for a DEQ, well_posed='spectral' keeps its map a contraction.",
+                residual=value.item(),
+                steps=run.batch,
+            )
+        optimiser.zero_grad(set_to_none=True)
+        value.backward()
+        optimiser.step()
+        if scheduler is not None:
+            scheduler.step()
+        run.batch, run.loss, run.samples = run.batch + 1, run.loss + value.item() * len(x), run.samples + len(x)
+        show(run)
+        if saved is not None and time.monotonic() - written > _SECONDS:
+            saved.write(run)
+            written = time.monotonic()
+    module.train(was)
+    if run.samples == 0:
+        raise BadInput(
+            f"The loader gave no batch in epoch {len(run.epochs) + 1}; a generator can be gone through once only: pass a "
+            "DataLoader, a list, or Batches(x, y)."
+        )
+
+
+def _remaining(loader: Iterable[Any], run: Run, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The batches of this epoch that are still to do.
+
+    In mid-epoch the generators go back to its beginning, so that the loader gives the same batches; those done are skipped.
+    """
+    generators, device = randomness.generators_of(loader), like.device
+    now = None
+    if run.batch:
+        now = randomness.capture(generators, device)
+        randomness.restore(run.epoch_start, generators, device)
+    else:
+        run.epoch_start = randomness.capture(generators, device)
+    for batch in islice(loader, run.batch, None):
+        if now is not None:
+            randomness.restore(now, generators, device)
+            now = None
+        yield pair(batch, like)
+    if now is not None:  # stopped after the last batch
+        randomness.restore(now, generators, device)
+
+
+def _choose(run: Run, module: nn.Module, patience: int) -> None:
+    """Keep the weights of the epoch with the smallest validation loss, and stop where it was long ago."""
+    losses = [epoch.validation_loss for epoch in run.epochs]
+    latest, before = losses[-1], None if run.best_epoch is None else losses[run.best_epoch - 1]
+    if before is None or (latest is not None and latest < before):
+        run.best_epoch = len(run.epochs)
+        run.best = {name: weight.detach().clone() for name, weight in module.state_dict().items()}
+    run.stopped_early = run.waited >= patience
+
+
+def _scheduler(
+    schedule: LRScheduler | str | None, optimiser: torch.optim.Optimizer, loader: Iterable[Any], epochs: int
+) -> LRScheduler | None:
+    if schedule is None or isinstance(schedule, LRScheduler):
+        return schedule
+    if schedule != "cosine":
+        raise BadInput(
+            f"schedule must be 'cosine', a scheduler of torch.optim.lr_scheduler, or None; got {schedule!r}."
+        )
+    if not isinstance(loader, Sized):
+        raise BadInput(
+            "A cosine schedule must know how many batches there are; give the loader a length, or schedule=None."
+        )
+    return CosineAnnealingLR(optimiser, max(1, epochs * len(loader)))
+
+
+@contextmanager
+def _bar(loader: Iterable[Any], epochs: int, shown: bool | str) -> Iterator[Callable[[Run], None]]:
+    """A bar on the error stream, with the epoch and its mean loss so far."""
+    what, batches = shown if isinstance(shown, str) else "training", len(loader) if isinstance(loader, Sized) else None
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task(what, total=None if batches is None else epochs * batches)
+
+        def show(run: Run) -> None:
+            text = f"{what}, epoch {len(run.epochs) + 1} of {epochs}, loss {run.loss / run.samples:.4g}"
+            bar.update(task, description=text, completed=len(run.epochs) * (batches or 0) + run.batch)
+
+        yield show
