@@ -12,6 +12,7 @@ from torch import Tensor
 
 from notsodeep.architecture import Implicit
 from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.statistics import tau0
 from notsodeep.errors import BadInput
 
 _DTYPES = [np.float64, np.float32]
@@ -55,6 +56,11 @@ class Standardised(BaseEstimator):
 def generator(random_state: Any) -> torch.Generator:
     """A torch generator from what scikit-learn takes for random_state."""
     return torch.Generator().manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
+
+
+def radius(x: Tensor) -> float:
+    """τ0 of x, without the last digits, which are rounding: 1 for standardised data, and where every sample is zero."""
+    return round(tau0(x), 6) if bool(x.any()) else 1.0
 
 
 def _tensor(array: Any) -> Tensor:

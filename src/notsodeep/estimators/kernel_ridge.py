@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.architecture import Implicit
-from notsodeep.data.statistics import MixtureStatistics, tau0
+from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.errors import BadInput
+from notsodeep.estimators.inputs import radius
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.kernels.equivalent import equivalent_cross, equivalent_kernel
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
@@ -31,20 +32,20 @@ class _Form:
     cross: Callable[[Implicit, Tensor, Tensor, str, float], Tensor]
 
 
-def _exact(net: Implicit, x: Tensor, x2: Tensor | None, kernel: str, radius: float) -> Tensor:
+def _exact(net: Implicit, x: Tensor, x2: Tensor | None, kernel: str, at: float) -> Tensor:
     compute = conjugate_kernel if kernel == "conjugate" else tangent_kernel
-    found: Tensor = compute(net, x, x2, tau0=radius)
+    found: Tensor = compute(net, x, x2, tau0=at)
     return found
 
 
 _FORMS = {
     "exact": _Form(
-        square=lambda net, x, kernel, radius: _exact(net, x, None, kernel, radius),
+        square=lambda net, x, kernel, at: _exact(net, x, None, kernel, at),
         cross=_exact,
     ),
     "sharp": _Form(
-        square=lambda net, x, kernel, radius: sharp_kernel(net, x, kernel, tau0=radius),
-        cross=lambda net, new, x, kernel, radius: sharp_cross(net, new, x, kernel, tau0=radius),
+        square=lambda net, x, kernel, at: sharp_kernel(net, x, kernel, tau0=at),
+        cross=lambda net, new, x, kernel, at: sharp_cross(net, new, x, kernel, tau0=at),
     ),
     "equivalent": _Form(
         square=lambda net, x, kernel, _: equivalent_kernel(net, x, MixtureStatistics.from_data(x), kernel),
@@ -80,7 +81,7 @@ class _KernelRidge(Learner):
         if self.kernel not in ("conjugate", "tangent"):
             raise BadInput(f"There is no kernel {self.kernel!r}; choose conjugate or tangent.")
         targets = targets_of(y, outputs).to(x.dtype)
-        self.tau0_ = tau0(x)
+        self.tau0_ = radius(x)
         gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
         alpha, self.ridge_ = _solve(
             gram, targets - targets.mean(0), RIDGES if self.ridge is None else (float(self.ridge),)

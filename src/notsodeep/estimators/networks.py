@@ -12,7 +12,7 @@ from notsodeep.estimators.builders import build_deq, build_matched
 from notsodeep.estimators.inputs import generator
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.models.batches import Batches
-from notsodeep.models.readout import RIDGES, fit_readout, in_batches
+from notsodeep.models.readout import RIDGES, fit_readout, in_batches, scale_to_logits
 from notsodeep.models.training import fit as train
 
 
@@ -35,6 +35,8 @@ class _Network(Learner):
         ridges = RIDGES if self.ridge is None else (float(self.ridge),)
         self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges).ridge
         if self.epochs:
+            if not y.is_floating_point():
+                scale_to_logits(self.network_, Batches(x, y, 1024, draw))
             optimiser = torch.optim.AdamW(self.network_.parameters(), lr=self.rate)
             train(self.network_, Batches(x, y, self.batch_size, draw), self.epochs, optimiser=optimiser, progress=False)
 

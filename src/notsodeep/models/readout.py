@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from notsodeep.errors import BadInput
 from notsodeep.models.objective import pair, targets_of
@@ -19,6 +20,7 @@ Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
 BATCH = 1024
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-14, 3))
+_LOGIT_FACTORS, _LOGIT_SAMPLES = tuple(2.0 ** (k / 2) for k in range(13)), 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +150,29 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
         if readout.bias is not None:
             readout.bias.copy_(found.bias)
     return found
+
+
+@torch.no_grad()
+def scale_to_logits(module: nn.Module, loader: Iterable[Any]) -> float:
+    """Multiply a readout that was regressed on one-hot classes by the factor of the smallest cross-entropy, and return that.
+
+    Regressed outputs lie between 0 and 1, which as logits say next to nothing: training from there first unlearns them. The
+    factor is found on a few thousand samples.
+    """
+    readout, outputs, classes, n = cast(Any, module.readout), [], [], 0
+    for batch in loader:
+        x, y = pair(batch, readout.weight)
+        outputs.append(module(x))
+        classes.append(y.long())
+        n += len(x)
+        if n >= _LOGIT_SAMPLES:
+            break
+    out, wanted = torch.cat(outputs).double(), torch.cat(classes)
+    best: float = min(_LOGIT_FACTORS, key=lambda factor: float(functional.cross_entropy(factor * out, wanted)))
+    for part in (readout.weight, readout.bias):
+        if part is not None:
+            part.mul_(best)
+    return best
 
 
 @torch.no_grad()

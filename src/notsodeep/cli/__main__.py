@@ -1,0 +1,5 @@
+"""`python -m notsodeep.cli`."""
+
+from notsodeep.cli import main
+
+main()

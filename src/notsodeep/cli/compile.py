@@ -1,0 +1,115 @@
+"""`notsodeep compile`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from notsodeep.cli.options import DataOption, FamilyOption, JsonOption, LabelsOption, SeedOption, StandardiseOption
+from notsodeep.cli.program import app, err, noted, print_json, working
+from notsodeep.cli.program import out as stdout
+from notsodeep.cli.task import Task, load_task
+from notsodeep.data.files import output_folder, write_json, write_whole
+from notsodeep.errors import BadInput
+from notsodeep.models.compile import Compiled, compile_deq
+from notsodeep.models.deq import DEQ
+from notsodeep.models.files import load, save
+from notsodeep.models.readout import in_batches
+
+
+@app.command("compile")
+def compile_command(
+    model: Annotated[Path, typer.Argument(help="A DEQ as `notsodeep train` or nsd.save wrote it.", show_default=False)],
+    data: DataOption = "digits",
+    labels: LabelsOption = None,
+    family: FamilyOption = "auto",
+    width: Annotated[int | None, typer.Option(help="Units of the explicit network. [default: the DEQ's]")] = None,
+    distil: Annotated[int, typer.Option(help="Epochs of training on the DEQ's answers.")] = 0,
+    seed: SeedOption = 0,
+    standardise: StandardiseOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the network (safetensors, ONNX, source) and its certificate.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Turn a DEQ into an explicit network on data like its own, and certify what was kept."""
+    with working("reading the network and the data") as say:
+        deq = load(model)
+        if not isinstance(deq, DEQ):
+            raise BadInput(f"{str(model)!r} holds {deq.net}, which is explicit already.")
+        task = load_task(data, standardise, labels, seed, need_labels=False)
+        _refuse_other_shape(deq, task, model, data)
+        say("compiling")
+        if not distil:
+            compiled = compile_deq(deq, task.x, task.y, family=family, width=width)
+    if distil:  # which shows a bar of its own
+        with noted():
+            compiled = compile_deq(deq, task.x, task.y, family=family, width=width, distil=distil)
+    with working("judging it on the test data") as say:
+        test = _test(deq, compiled, task)
+        record = {"data": task.description, "explicit": f"{compiled.network.net}", "test": test}
+        record["certificate"] = compiled.certificate.to_dict()
+        files = []
+        if out is not None:
+            say("writing files")
+            files = _write(compiled, output_folder(out), record)
+    if as_json:
+        print_json(record)
+        return
+    stdout.print(f"data: {task.description}", markup=False)
+    stdout.print(compiled.summary(), markup=False)
+    for line in _lines(test, task):
+        stdout.print(line, markup=False)
+    if files:
+        stdout.print("written: " + ", ".join(map(str, files)), markup=False)
+
+
+def _refuse_other_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
+    features = task.x.shape[1]
+    if features != deq.in_features:
+        raise BadInput(f"The DEQ of {str(model)!r} takes {deq.in_features} features and {data!r} has {features}.")
+    if task.y is not None and deq.out_features is not None and deq.out_features < task.outputs:
+        raise BadInput(
+            f"The DEQ of {str(model)!r} has {deq.out_features} outputs and {data!r} needs {task.outputs}: it was trained on "
+            "another task."
+        )
+
+
+def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:
+    """Both networks on samples that neither was fitted to."""
+    if deq.out_features is None or "readout" not in deq.changed():
+        return {}
+    theirs, ours = (in_batches(network, task.test_x) for network in (deq, compiled.network))
+    found: dict[str, Any] = {"samples": len(theirs)}
+    if theirs.shape[1] > 1:
+        found["agreement"] = float((theirs.argmax(1) == ours.argmax(1)).double().mean())
+    if task.test_y is not None:
+        found |= {"deq": task.score(theirs, task.test_y), "explicit": task.score(ours, task.test_y)}
+    return found
+
+
+def _lines(test: dict[str, Any], task: Task) -> list[str]:
+    lines = []
+    if "deq" in test:
+        lines.append(
+            f"{task.measure} on {test['samples']} test samples: DEQ {test['deq']:.4f}, explicit {test['explicit']:.4f} "
+            f"({test['explicit'] - test['deq']:+.4f})"
+        )
+    if "agreement" in test:
+        lines.append(f"same answer on {test['agreement']:.1%} of them")
+    return lines
+
+
+def _write(compiled: Compiled, folder: Path, record: dict[str, Any]) -> list[Path]:
+    network = compiled.network
+    written = [save(network, folder / "network.safetensors")]
+    source = network.to_source()
+    written.append(write_whole(folder / "network.py", lambda to: to.write_text(source)))
+    if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxscript"):
+        written.append(network.to_onnx(folder / "network.onnx"))
+    else:
+        err.print("note: no ONNX file: pip install 'notsodeep[onnx]'.", markup=False)
+    return [*written, write_json(folder / "certificate.json", record)]

@@ -1,0 +1,135 @@
+"""`notsodeep kernel`."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from notsodeep.architecture import Explicit, Implicit, Network
+from notsodeep.cli.options import (
+    ActivationOption,
+    DataOption,
+    JsonOption,
+    LabelsOption,
+    OutOption,
+    StandardiseOption,
+    Tau0Option,
+    VarAOption,
+    VarBOption,
+)
+from notsodeep.cli.program import app, print_json, working
+from notsodeep.cli.program import out as stdout
+from notsodeep.data.files import output_folder, write_array, write_columns, write_json
+from notsodeep.data.sources import Dataset, load
+from notsodeep.data.statistics import MixtureStatistics, tau0
+from notsodeep.errors import BadInput
+from notsodeep.kernels.equivalent import equivalent_kernel
+from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.sharp import sharp_kernel
+from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.numerics.spectrum import top_eigenvalues
+
+
+class KernelName(StrEnum):
+    conjugate = "conjugate"
+    tangent = "tangent"
+    preactivation = "preactivation"
+
+
+class Form(StrEnum):
+    exact = "exact"
+    sharp = "sharp"
+    equivalent = "equivalent"
+
+
+@app.command("kernel")
+def kernel_command(
+    activation: ActivationOption = "relu",
+    var_a: VarAOption = 0.2,
+    var_b: VarBOption = None,
+    layers: Annotated[
+        str | None, typer.Option(help="An explicit network instead of a DEQ: activations between slashes (relu/relu).")
+    ] = None,
+    centre: Annotated[bool, typer.Option(help="Centre the activations, as the theorems ask.")] = True,
+    kernel: Annotated[KernelName, typer.Option(help="Which kernel.")] = KernelName.conjugate,
+    form: Annotated[
+        Form, typer.Option(help="exact (n × n), or low rank + diagonal: sharp (no labels), equivalent (the theorem).")
+    ] = Form.exact,
+    data: DataOption = "digits",
+    labels: LabelsOption = None,
+    tau0: Tau0Option = None,
+    standardise: StandardiseOption = None,
+    as_json: JsonOption = False,
+    out: OutOption = None,
+) -> None:
+    """Compute a kernel of a DEQ or of an explicit network on the data, and say what it is like."""
+    with working("reading the data") as say:
+        dataset = load(data, standardise, labels)
+        net = _network(activation, var_a, var_b, layers, centre, dataset, tau0)
+        say(f"computing the {form.value} {kernel.value} kernel")
+        started = time.perf_counter()
+        values = _kernel(net, dataset, kernel.value, form.value, tau0)
+        seconds = time.perf_counter() - started
+        say("its largest eigenvalues")
+        record = {"data": dataset.description, "network": str(net), "kernel": kernel.value, "form": form.value}
+        record |= _describe(values) | {"seconds": round(seconds, 3)}
+        folder = None if out is None else output_folder(out)
+        if folder is not None:
+            say("writing files")
+            dense = values.to_dense() if isinstance(values, LowRankPlusDiagonal) else values
+            write_array(folder / "kernel.npy", dense)
+            write_columns(folder / "spectrum.csv", {"eigenvalue": torch.linalg.eigvalsh(dense)})
+            write_json(folder / "kernel.json", record)
+    if as_json:
+        print_json(record)
+        return
+    for name, value in record.items():
+        shown = ", ".join(f"{v:.6g}" for v in value) if isinstance(value, list) else value
+        stdout.print(f"{name.replace('_', ' ')}: {f'{shown:.6g}' if isinstance(shown, float) else shown}", markup=False)
+    if folder is not None:
+        stdout.print(f"written: {folder / 'kernel.npy'}, spectrum.csv, kernel.json", markup=False)
+
+
+def _network(
+    activation: str,
+    var_a: float,
+    var_b: float | None,
+    layers: str | None,
+    centre: bool,
+    dataset: Dataset,
+    radius: float | None,
+) -> Network:
+    if layers is None:
+        return Implicit(activation, var_a, var_b, centre=centre)
+    explicit = Explicit(layers.split("/"))
+    return explicit.centred(tau0(dataset.x) if radius is None else radius) if centre else explicit
+
+
+def _kernel(net: Network, dataset: Dataset, kernel: str, form: str, radius: float | None) -> Any:
+    if form == "sharp":
+        return sharp_kernel(net, dataset.x, kernel, tau0=radius)
+    if form == "equivalent":
+        if radius is not None:
+            raise BadInput("The theorem's equivalent takes τ0 from the data's covariance; leave out --tau0.")
+        labelled = dataset.y is not None and len(dataset.y.unique()) > 1
+        stats = (
+            MixtureStatistics.from_labels(dataset.x, dataset.y) if labelled else MixtureStatistics.from_data(dataset.x)
+        )
+        return equivalent_kernel(net, dataset.x, stats, kernel)
+    if kernel == "conjugate":
+        return conjugate_kernel(net, dataset.x, tau0=radius)
+    return tangent_kernel(net, dataset.x, tau0=radius, readout="features" if kernel == "tangent" else "preactivation")
+
+
+def _describe(values: Any) -> dict[str, Any]:
+    n = values.shape[0]
+    if isinstance(values, LowRankPlusDiagonal):
+        trace, top = float(values.trace()), values.eigvalsh(k=min(5, n))
+        return {"n": n, "rank": values.rank, "trace": trace, "top_eigenvalues": top.flip(0).tolist()}
+    few = n <= 8  # Lanczos wants more rows than eigenvalues
+    top = torch.linalg.eigvalsh(values)[-5:] if few else top_eigenvalues(lambda v: values @ v, n, 5, values)
+    return {"n": n, "trace": float(values.diagonal().sum()), "top_eigenvalues": top.flip(0).tolist()}

@@ -1,0 +1,38 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ActivationOption = Annotated[
+    str, typer.Option(help="Activation of the DEQ: a name, with parameters after a colon (leaky_relu:0.1).")
+]
+VarAOption = Annotated[float, typer.Option(help="σ_a², the variance of the recurrent weights.")]
+VarBOption = Annotated[float | None, typer.Option(help="σ_b², the variance of the input weights. [default: 1 − var_a]")]
+DataOption = Annotated[
+    str,
+    typer.Option(
+        help="gmm:n=800,p=640 (also seed, separation, spread), digits, mnist, fashion-mnist, cifar10, cifar10-vgg19 (with "
+        "n=2000, classes=6/8, split=test, seed, batches), or a .npy, .npz, .csv or .parquet file."
+    ),
+]
+StandardiseOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--standardise/--raw",
+        help="Centre and scale the data to τ0 = 1. [default: yes, but not for gmm]",
+        show_default=False,
+    ),
+]
+Tau0Option = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+OutOption = Annotated[Path | None, typer.Option(help="Folder for the kernels, spectra, design and figure.")]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(help="Where a file's labels are: a column by name or number, an array of an .npz, or another file."),
+]
+FamilyOption = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
+SeedOption = Annotated[int, typer.Option(help="Of the weights, the order of the samples, and what is held out.")]

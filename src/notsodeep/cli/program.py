@@ -1,0 +1,77 @@
+"""The program that the commands belong to, and what they share: streams, the spinner, and how errors are told."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from notsodeep import __version__
+from notsodeep.errors import NotSoDeepError, NumericsWarning
+
+app = typer.Typer(
+    name="notsodeep",
+    help="Turn a deep equilibrium model into an equivalent explicit network, and measure how close they are on your own data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        typer.echo(f"notsodeep {__version__}")
+        raise typer.Exit
+
+
+@contextmanager
+def working(message: str) -> Iterator[Any]:
+    """A spinner on the error stream, with the package's warnings as plain lines once the work is done."""
+    with noted(), err.status(message) as status:
+        yield status.update
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Warnings of the package as one plain line each, at the end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NumericsWarning)
+        yield
+    for text in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, NumericsWarning)):
+        err.print(f"note: {text}", markup=False)
+
+
+def print_json(record: dict[str, Any]) -> None:
+    typer.echo(json.dumps(record, ensure_ascii=False))
+
+
+def main() -> None:
+    """The entry point: errors of the package in one line, exit code 2."""
+    try:
+        app()
+    except NotSoDeepError as error:
+        err.print(f"error: {error}", markup=False)
+        sys.exit(2)
+    except (ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
+        # Numbers that nobody foresaw end in one line too; the traceback is there for who wants to report it.
+        if os.environ.get("NOTSODEEP_TRACEBACK"):
+            raise
+        err.print(
+            f"error: {type(error).__name__}: {error}. The numbers given are beyond what this computation can hold.",
+            markup=False,
+        )
+        err.print("(NOTSODEEP_TRACEBACK=1 shows where.)")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("stopped")
+        sys.exit(130)
