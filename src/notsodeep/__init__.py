@@ -22,7 +22,10 @@ from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
+from notsodeep.models.files import load, save
 from notsodeep.models.jacobian import jacobian_penalty, spectral_radius
+from notsodeep.models.readout import fit_readout
+from notsodeep.models.training import History, fit
 from notsodeep.models.universal import to_deq, to_explicit
 from notsodeep.numerics.adjoint import ImplicitAdjoint, OneStepAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.numerics.fixed_point import fixed_point
@@ -50,6 +53,7 @@ __all__ = [
     "Explicit",
     "FullPrecision",
     "GaussianMixture",
+    "History",
     "Implicit",
     "ImplicitAdjoint",
     "LowRankPlusDiagonal",
@@ -81,10 +85,14 @@ __all__ = [
     "equivalent_kernel",
     "errors",
     "exact_kernels",
+    "fit",
+    "fit_readout",
     "fixed_point",
     "jacobian_penalty",
+    "load",
     "moments",
     "relative_gap",
+    "save",
     "scalars",
     "sharp_entries",
     "sharp_kernel",

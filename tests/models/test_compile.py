@@ -10,7 +10,6 @@ from torch.nn import functional
 
 import notsodeep as nsd
 from notsodeep.data.sources import load
-from notsodeep.models.readout import best_readout, ridge_readouts
 
 
 @pytest.fixture(scope="module")
@@ -189,27 +188,3 @@ def test_data_of_another_scale_is_pointed_out(digits):
 def test_bad_input(call, says, digits):
     with pytest.raises(nsd.BadInput, match=says):
         call(digits[0])
-
-
-def test_the_ridge_readout_is_the_dense_solution():
-    draw = torch.Generator().manual_seed(0)
-    z, t = (torch.randn(2500, d, generator=draw, dtype=torch.float64) for d in (7, 3))
-    for ridge in (1e-6, 0.1):
-        (found,) = ridge_readouts(lambda rows: rows, z, t, [ridge])
-        centred = z - z.mean(0)
-        scale = float(centred.square().sum(0).mean())
-        weight = torch.linalg.solve(
-            centred.T @ centred + (ridge + 1e-12) * scale * torch.eye(7), centred.T @ (t - t.mean(0))
-        ).T
-        torch.testing.assert_close(found.weight, weight, rtol=1e-9, atol=1e-12)
-        torch.testing.assert_close(found.bias, t.mean(0) - weight @ z.mean(0), rtol=1e-9, atol=1e-12)
-    with pytest.raises(nsd.BadInput, match="2500 samples and 4 targets"):
-        ridge_readouts(lambda rows: rows, z, t[:4], [0.1])
-
-
-def test_the_ridge_is_chosen_on_samples_set_aside():
-    rng = np.random.default_rng(0)
-    z = torch.from_numpy(rng.standard_normal((300, 50)))
-    noisy = z[:, :1] + 30.0 * torch.from_numpy(rng.standard_normal((300, 1)))
-    assert best_readout(lambda rows: rows, z, noisy).ridge == 0.1
-    assert best_readout(lambda rows: rows, z, z[:, :1]).ridge == 1e-6

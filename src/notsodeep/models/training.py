@@ -146,19 +146,19 @@ def _remaining(loader: Iterable[Any], run: Run, like: Tensor) -> Iterator[tuple[
     In mid-epoch the generators go back to its beginning, so that the loader gives the same batches; those done are skipped.
     """
     generators, device = randomness.generators_of(loader), like.device
-    now = None
+    now = randomness.capture(generators, device)
     if run.batch:
-        now = randomness.capture(generators, device)
         randomness.restore(run.epoch_start, generators, device)
     else:
-        run.epoch_start = randomness.capture(generators, device)
-    for batch in islice(loader, run.batch, None):
-        if now is not None:
-            randomness.restore(now, generators, device)
-            now = None
-        yield pair(batch, like)
-    if now is not None:  # stopped after the last batch
+        run.epoch_start = now
+    batches = iter(loader)
+    if run.batch:
+        for _ in islice(batches, run.batch):
+            pass
+        # Before the next batch is fetched: fetching it, or finding that there is none, may draw from them too.
         randomness.restore(now, generators, device)
+    for batch in batches:
+        yield pair(batch, like)
 
 
 def _choose(run: Run, module: nn.Module, patience: int) -> None:
