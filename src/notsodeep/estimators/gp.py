@@ -94,7 +94,7 @@ class DEQKernel(Kernel):  # type: ignore[misc]
 
     def implicit(self) -> Implicit:
         """The network of the parameters as they are now."""
-        return Implicit(self.phi, float(self.var_a), float(self.var_b))
+        return Implicit(self.phi, self.var_a.item(), self.var_b.item())
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
         """(…, n1, n2), or the diagonal (…, n) of it."""
@@ -128,9 +128,9 @@ class _Values(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, var_a: Tensor, var_b: Tensor, x1: Tensor, x2: Tensor, kernel: DEQKernel, diag: bool
     ) -> Tensor:
-        ctx.at, ctx.like, ctx.inputs = (float(var_a), float(var_b)), var_a, (x1, x2)
+        ctx.at, ctx.like, ctx.inputs = (var_a.item(), var_b.item()), var_a, (x1, x2)
         ctx.kernel, ctx.diag = kernel, diag
-        return kernel.values(float(var_a), float(var_b), x1, x2, diag)
+        return kernel.values(var_a.item(), var_b.item(), x1, x2, diag)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
