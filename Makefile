@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt
-DATA ?= $(if $(wildcard ../shared/data),../shared/data)
+DATA ?= $(if $(wildcard ../shared/data),$(abspath ../shared/data))
 export NOTSODEEP_DATA ?= $(DATA)
 
 .PHONY: demo test test-slow lint layers types pytest clean

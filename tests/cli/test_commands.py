@@ -3,38 +3,11 @@
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from notsodeep.cli import main
-
 GMM = "gmm:n=80,p=64"
-
-
-@dataclass(frozen=True)
-class Ran:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def notsodeep(monkeypatch, capsys):
-    """Run the command line in this process."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["notsodeep", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code or 0
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
 
 
 def test_as_a_program_of_its_own():

@@ -54,9 +54,17 @@ def test_csv_columns_that_are_not_there(table):
         load(str(table(WORDS)))
 
 
-def test_labels_that_are_no_classes(table):
-    with pytest.raises(nsd.BadInput, match=r"label 0.5 of row 2 is no whole number, and 1 of 4"):
-        load(str(table([1, 2, 0.5, 3])), labels="kind")
+def test_real_numbers_are_to_be_predicted(table, tmp_path):
+    y = load(str(table([1, 2, 0.5, 3])), labels="kind").y
+    assert y.dtype == torch.float64
+    assert y.tolist() == [1.0, 2.0, 0.5, 3.0]
+    np.savez(tmp_path / "several.npz", x=X, y=np.arange(8.0).reshape(4, 2))
+    assert load(str(tmp_path / "several.npz")).y.shape == (4, 2)
+
+
+def test_labels_that_are_missing(table):
+    with pytest.raises(nsd.BadInput, match="row 1 has the label nan"):
+        load(str(table([1, "nan", 0.5, 3])), labels="kind")
     with pytest.raises(nsd.BadInput, match="row 1 has no label"):
         load(str(table(["a", '" "', "b", "c"])), labels="kind")
 
@@ -108,7 +116,7 @@ def test_a_file_of_labels(tmp_path, name):
 
 def test_files_of_labels_that_do_not_fit(tmp_path):
     np.save(tmp_path / "t.npy", X)
-    np.save(tmp_path / "square.npy", np.zeros((4, 4)))
+    np.save(tmp_path / "square.npy", np.zeros((4, 4), dtype=int))
     (tmp_path / "y.txt").write_text("1\n2\n3\n")
     (tmp_path / "y.csv").write_text("1,2\n3,4\n")
     (tmp_path / "bad.npy").write_text("no array")

@@ -115,7 +115,7 @@ def _kernel(net: Network, dataset: Dataset, kernel: str, form: str, radius: floa
     if form == "equivalent":
         if radius is not None:
             raise BadInput("The theorem's equivalent takes τ0 from the data's covariance; leave out --tau0.")
-        labelled = dataset.y is not None and len(dataset.y.unique()) > 1
+        labelled = dataset.y is not None and not dataset.y.is_floating_point() and len(dataset.y.unique()) > 1
         stats = (
             MixtureStatistics.from_labels(dataset.x, dataset.y) if labelled else MixtureStatistics.from_data(dataset.x)
         )

@@ -1,4 +1,4 @@
-"""Class labels: whole numbers or words, in the data's file or in one of their own."""
+"""Labels: classes (whole numbers or words) or real numbers, in the data's file or in one of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ LABEL_FILES = (".npy", ".csv", ".txt")
 
 
 def encoded(values: np.ndarray[Any, Any], where: str) -> tuple[Tensor, tuple[str, ...] | None]:
-    """Labels (n,), int64, and the names of the classes if they were words: class k is the k-th word in sorted order."""
+    """Classes (n,), int64, with their names if they were words (class k is the k-th word in sorted order); or, where any is no
+    whole number, real numbers (n,) or (n, K), float64."""
     values = values.reshape(-1) if values.ndim == 2 and 1 in values.shape else values
-    if values.ndim != 1:
+    if values.ndim != 1 and not (values.ndim == 2 and values.dtype.kind == "f"):
         raise BadInput(f"{where} holds labels of shape {values.shape}; expected (n,), one a sample.")
     if values.dtype.kind in "OUS":
         words = [_word(value, row, where) for row, value in enumerate(values.tolist())]
@@ -26,14 +27,15 @@ def encoded(values: np.ndarray[Any, Any], where: str) -> tuple[Tensor, tuple[str
             return torch.from_numpy(codes.astype(np.int64)), tuple(names.tolist())
         values = np.array(words, dtype=np.float64)
     if values.dtype.kind not in "fiub":
-        raise BadInput(f"{where} holds labels of type {values.dtype}; expected whole numbers or words.")
+        raise BadInput(f"{where} holds labels of type {values.dtype}; expected numbers or words.")
     if values.dtype.kind == "f":
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values == np.round(values)) & (np.abs(values) < 2**53)))
-        if len(wrong):
+        missing = np.argwhere(~np.isfinite(values))
+        if len(missing):
             raise BadInput(
-                f"{where}: label {values[wrong[0]]:g} of row {wrong[0]} is no whole number, and {len(wrong)} of "
-                f"{len(values)} are not; labels are classes. Is this the column of labels?"
+                f"{where}: row {missing[0][0]} has the label {values[tuple(missing[0])]}; drop it or fill it."
             )
+        if values.ndim == 2 or (values != np.round(values)).any() or (np.abs(values) >= 2**53).any():
+            return torch.from_numpy(values.astype(np.float64)), None
     return torch.from_numpy(values.astype(np.int64)), None
 
 

@@ -25,7 +25,8 @@ _IMAGES = {"split": "train", "n": "", "seed": "0", "classes": ""}
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples (n, p), labels (n,) if there are any, what was done to get them, and the classes' names if they have any."""
+    """Samples (n, p), labels if there are any (classes (n,), int64, or real numbers), what was done to get them, and the
+    classes' names if they have any."""
 
     x: Tensor
     y: Tensor | None

@@ -1,0 +1,84 @@
+"""`notsodeep compile`: from a file to an explicit network, its files and its certificate."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.data import load_split
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A DEQ trained a little on digits."""
+    path = tmp_path_factory.mktemp("model") / "deq.safetensors"
+    split = load_split("digits")
+    x, y = split.train.x.float(), split.train.y
+    deq = nsd.DEQ(nsd.Implicit("relu", 0.2), 64, 96, 10, readout_bias=True, generator=torch.Generator().manual_seed(0))
+    batches = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 128)
+    nsd.fit_readout(deq, batches)
+    nsd.fit(deq, batches, 2, progress=False)
+    return nsd.save(deq, path)
+
+
+def test_the_table_and_the_files(model, notsodeep, tmp_path):
+    pytest.importorskip("onnx")
+    ran = notsodeep("compile", str(model), "--data", "digits", "--out", str(tmp_path / "out"))
+    assert ran.returncode == 0, ran.stderr
+    for word in ("same answer", "accuracy on 359 test samples", "MFLOP", "written:"):
+        assert word in ran.stdout
+    folder = tmp_path / "out"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "certificate.json",
+        "network.onnx",
+        "network.py",
+        "network.safetensors",
+    ]
+    record = json.loads((folder / "certificate.json").read_text())
+    assert record["test"]["samples"] == 359
+    assert abs(record["test"]["deq"] - record["test"]["explicit"]) < 0.03
+    network = nsd.load(folder / "network.safetensors")
+    split = load_split("digits")
+    right = network(split.test.x.float()).argmax(1) == split.test.y
+    assert float(right.double().mean()) == pytest.approx(record["test"]["explicit"])
+    ran = subprocess.run([sys.executable, "-I", folder / "network.py"], capture_output=True, text=True, check=True)
+    assert "(n, 64)" in ran.stdout
+
+
+def test_as_json_and_with_distillation(model, notsodeep):
+    ran = notsodeep("compile", str(model), "--data", "digits", "--distil", "1", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["certificate"]["distilled_epochs"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--data", "gmm:n=50,p=20"], "takes 64 features"),
+        (["--data", "digits", "--family", "cubic"], "no family"),
+        (["--data", "digits", "--distil", "-1"], "distil"),
+    ],
+)
+def test_bad_input(arguments, message, model, notsodeep, tmp_path):
+    ran = notsodeep("compile", str(model), *arguments, "--out", str(tmp_path / "out"))
+    assert ran.returncode == 2
+    assert message in ran.stderr
+    assert ran.stdout == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_that_hold_no_deq(notsodeep, tmp_path):
+    missing = notsodeep("compile", str(tmp_path / "none.safetensors"))
+    assert (missing.returncode, "no file" in missing.stderr) == (2, True)
+    (tmp_path / "bad.safetensors").write_bytes(b"not a model")
+    bad = notsodeep("compile", str(tmp_path / "bad.safetensors"))
+    assert (bad.returncode, "not a whole" in bad.stderr) == (2, True)
+    path = nsd.save(nsd.ENN(nsd.Explicit("relu"), 64, 8, 10), tmp_path / "enn.safetensors")
+    explicit = notsodeep("compile", str(path))
+    assert (explicit.returncode, "explicit already" in explicit.stderr) == (2, True)
+    small = nsd.save(nsd.DEQ(nsd.Implicit("relu", 0.2), 64, 8, 3), tmp_path / "small.safetensors")
+    few = notsodeep("compile", str(small), "--data", "digits")
+    assert (few.returncode, "3 outputs" in few.stderr) == (2, True)

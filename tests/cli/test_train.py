@@ -1,0 +1,158 @@
+"""`notsodeep train`: three networks, files, stopped runs, and what bad input is told."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.data import load_split
+from notsodeep.models.readout import in_batches
+
+SMALL = ("--data", "digits", "--width", "128")
+
+
+def test_the_readout_in_a_table(notsodeep):
+    ran = notsodeep("train", *SMALL)
+    assert ran.returncode == 0, ran.stderr
+    for word in ("1438 for training", "359 to test on", "128 units", "readout (ridge", "accuracy"):
+        assert word in ran.stdout
+    assert float(re.findall(r"0\.\d{4}", ran.stdout)[-1]) > 0.93
+
+
+@pytest.mark.parametrize("model", ["deq", "matched", "plain"])
+def test_every_model_as_json_and_as_a_file(model, notsodeep, tmp_path):
+    path = tmp_path / "net.safetensors"
+    ran = notsodeep("train", *SMALL, "--model", model, "--epochs", "2", "--out", str(path), "--json")
+    assert ran.returncode == 0, ran.stderr
+    record = json.loads(ran.stdout)
+    assert [row["trained"] for row in record["results"]] == ["readout", "all weights, 2 epochs"]
+    network = nsd.load(path)
+    assert isinstance(network, nsd.DEQ if model == "deq" else nsd.ENN)
+    if model != "deq":
+        assert network.net.depth == 2
+        assert ("max(1.7" in str(network.net)) == (model == "matched")
+    split = load_split("digits")
+    right = in_batches(network, split.test.x.float()).argmax(1) == split.test.y
+    assert float(right.double().mean()) == pytest.approx(record["results"][-1]["test"], abs=1e-9)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_seed_decides(notsodeep):
+    first, again, other = (
+        json.loads(notsodeep("train", *SMALL, "--epochs", "1", "--seed", seed, "--json").stdout)["results"]
+        for seed in ("0", "0", "1")
+    )
+    assert first == again
+    assert first != other
+
+
+def test_files_with_labels(notsodeep, tmp_path):
+    draw = np.random.default_rng(0)
+    x = draw.standard_normal((200, 5))
+    words = np.where(x[:, 0] > 0, "yes", "no")
+    rows = [[*map(str, row), word] for row, word in zip(x, words, strict=True)]
+    path = tmp_path / "table.csv"
+    path.write_text("a,b,c,d,e,answer\n" + "\n".join(map(",".join, rows)))
+    ran = notsodeep("train", "--data", str(path), "--labels", "answer", "--width", "64", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["results"][0]["test"] > 0.85
+    np.savez(tmp_path / "numbers.npz", x=x, y=x @ np.arange(5.0))
+    ran = notsodeep("train", "--data", str(tmp_path / "numbers.npz"), "--width", "64", "--json")
+    record = json.loads(ran.stdout)
+    assert record["measure"] == "R²"
+    assert record["results"][0]["test"] > 0.9
+
+
+def test_early_stop(notsodeep):
+    ran = notsodeep("train", *SMALL, "--epochs", "30", "--patience", "2", "--rate", "0.1", "--json")
+    assert ran.returncode == 0, ran.stderr
+    epochs = int(json.loads(ran.stdout)["results"][-1]["trained"].split()[2])
+    assert 3 <= epochs < 30
+
+
+def program(*arguments):
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "notsodeep.cli",
+            "train",
+            *SMALL,
+            "--epochs",
+            "40",
+            "--batch",
+            "32",
+            "--json",
+            *arguments,
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_a_killed_program_is_resumed(tmp_path):
+    path, checkpoint = tmp_path / "net.safetensors", tmp_path / "net.checkpoint.safetensors"
+    whole = program("--out", str(tmp_path / "whole.safetensors"))
+    killed = program("--out", str(path))
+    while not checkpoint.exists() and killed.poll() is None:
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert not path.exists()
+    nsd.load(checkpoint)
+    again = program("--out", str(path))
+    assert again.communicate()[1].decode().strip().endswith("remove it or name another file.")
+    assert again.returncode == 2
+    resumed = program("--out", str(path), "--resume")
+    assert (whole.wait(), resumed.wait()) == (0, 0)
+    ours, theirs = nsd.load(path).state_dict(), nsd.load(tmp_path / "whole.safetensors").state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert not checkpoint.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "mlp"], "mlp"),
+        (["--width", "0"], "width"),
+        (["--epochs", "-1"], "epochs"),
+        (["--epochs", "1", "--rate", "0"], "--rate"),
+        (["--epochs", "1", "--batch", "0"], "size"),
+        (["--out", "net.txt"], ".safetensors file"),
+        (["--out", "nowhere/net.safetensors"], "a folder that exists"),
+        (["--resume"], "--out"),
+        (["--labels", "y"], "own labels"),
+        (["--data", "mnist:classes=3"], "nothing to tell apart|not there"),
+        (["--model", "matched", "--well-posed", "spectral"], "--well-posed"),
+        (["--var-a", "5", "--var-b", "1"], "equilibrium"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, message, notsodeep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = notsodeep("train", *([] if "--data" in arguments else ["--data", "digits"]), "--width", "16", *arguments)
+    assert ran.returncode == 2
+    assert re.search(message, ran.stderr)
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_without_labels(notsodeep, tmp_path):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((20, 3)))
+    ran = notsodeep("train", "--data", str(tmp_path / "x.npy"))
+    assert ran.returncode == 2
+    assert "--labels" in ran.stderr
+    (tmp_path / "y.csv").write_text("1\n2\n3\n")
+    ran = notsodeep("train", "--data", str(tmp_path / "x.npy"), "--labels", str(tmp_path / "y.csv"))
+    assert ran.returncode == 2
+    assert "20" in ran.stderr
+    assert "3" in ran.stderr
