@@ -89,6 +89,11 @@ def test_solve(op):
         close(solution, torch.linalg.solve(dense(op), right), 1e-8)
 
 
+def test_inverse_diagonal(op):
+    expected = torch.linalg.inv(dense(op)).diagonal()
+    torch.testing.assert_close(op.inverse_diagonal(), expected, rtol=1e-8, atol=1e-9 * float(expected.abs().max()))
+
+
 def test_logdet(op):
     sign, expected = torch.linalg.slogdet(dense(op))
     found = op.logdet()

@@ -17,6 +17,7 @@ from notsodeep.errors import BadInput
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
 from notsodeep.models.files import load, save
+from notsodeep.models.objective import measure, score
 from notsodeep.models.readout import in_batches
 
 
@@ -87,15 +88,15 @@ def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:
     if theirs.shape[1] > 1:
         found["agreement"] = float((theirs.argmax(1) == ours.argmax(1)).double().mean())
     if task.test_y is not None:
-        found |= {"deq": task.score(theirs, task.test_y), "explicit": task.score(ours, task.test_y)}
+        found |= {"deq": score(theirs, task.test_y), "explicit": score(ours, task.test_y)}
     return found
 
 
 def _lines(test: dict[str, Any], task: Task) -> list[str]:
     lines = []
-    if "deq" in test:
+    if "deq" in test and task.test_y is not None:
         lines.append(
-            f"{task.measure} on {test['samples']} test samples: DEQ {test['deq']:.4f}, explicit {test['explicit']:.4f} "
+            f"{measure(task.test_y)} on {test['samples']} test samples: DEQ {test['deq']:.4f}, explicit {test['explicit']:.4f} "
             f"({test['explicit'] - test['deq']:+.4f})"
         )
     if "agreement" in test:

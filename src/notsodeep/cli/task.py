@@ -23,16 +23,6 @@ class Task:
     outputs: int
     description: str
 
-    @property
-    def measure(self) -> str:
-        return "R²" if self.y is not None and self.y.is_floating_point() else "accuracy"
-
-    def score(self, outputs: Tensor, y: Tensor) -> float:
-        """Accuracy, or R², of outputs (n, K)."""
-        if not y.is_floating_point():
-            return float((outputs.argmax(1) == y).double().mean())
-        return 1.0 - float((outputs - y).double().square().mean() / (y - y.mean(0)).double().square().mean())
-
 
 def load_task(spec: str, standardise: bool | None, labels: str | None, seed: int, need_labels: bool = True) -> Task:
     """The data of `spec` in two parts, with labels that a network can learn."""

@@ -35,6 +35,7 @@ from notsodeep.models.batches import Batches
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
 from notsodeep.models.files import save
+from notsodeep.models.objective import measure, score
 from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.models.training import fit
 
@@ -93,6 +94,7 @@ def train_command(
     started = time.perf_counter()
     with working("reading the data") as say:
         task = load_task(data, standardise, labels, seed)
+        assert task.y is not None
         net = Implicit(activation, var_a, var_b)
         say(f"building the {model.value} network")
         network = _network(model, net, family, task, width, None if well_posed is None else well_posed.value, draw)
@@ -100,7 +102,6 @@ def train_command(
         going_on = checkpoint is not None and checkpoint.exists() and resume
         if not going_on:
             say("fitting the readout")
-            assert task.y is not None
             ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
             rows.append({"trained": "readout", "ridge": ridge} | _scores(network, task))
             if epochs and not task.y.is_floating_point():
@@ -110,7 +111,7 @@ def train_command(
             history = _train(network, task, epochs, optimiser, rate, batch, patience, draw, checkpoint, resume)
         rows.append({"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task))
     seconds = round(time.perf_counter() - started, 1)
-    record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": task.measure}
+    record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": measure(task.y)}
     record |= {"results": rows, "seconds": seconds}
     if out is not None:
         record["file"] = str(save(network, out))
@@ -121,7 +122,7 @@ def train_command(
         return
     stdout.print(f"data: {task.description}", markup=False)
     stdout.print(f"network: {network.net}, {width} units a layer", markup=False)
-    stdout.print(_table(rows, task.measure))
+    stdout.print(_table(rows, measure(task.y)))
     stdout.print(f"{seconds} s" + (f"; written: {out}" if out is not None else ""), markup=False)
 
 
@@ -192,7 +193,7 @@ def _train(
 
 def _scores(network: DEQ | ENN, task: Task) -> dict[str, float]:
     parts: dict[str, tuple[Tensor, Tensor | None]] = {"train": (task.x, task.y), "test": (task.test_x, task.test_y)}
-    return {name: task.score(in_batches(network, x), y) for name, (x, y) in parts.items() if y is not None}
+    return {name: score(in_batches(network, x), y) for name, (x, y) in parts.items() if y is not None}
 
 
 def _table(rows: list[dict[str, Any]], measure: str) -> Table:

@@ -88,7 +88,8 @@ def sharp_cross(
 ) -> Any:
     """The sharp kernel of new samples x against x2, (n, n2), as `sharp_kernel` of x2 would have it beside its diagonal.
 
-    Entry by entry, so a new sample may be of any norm. τ0 is that of x2 unless given, so that both are one kernel.
+    Entry by entry, so a new sample may be of any norm, and without the small error of `sharp_kernel`'s sums of products. τ0 is
+    that of x2 unless given, so that both are one kernel.
     """
     data = samples(x)
     new, old = data.to(torch.float64), samples(x2, "x2").to(data.device, torch.float64)

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
+from notsodeep.models.objective import measure, score
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +45,16 @@ class Labels:
         return Labels(functional.one_hot(classes).double(), classes)
 
     @property
+    def y(self) -> Tensor:
+        return self.targets if self.classes is None else self.classes
+
+    @property
     def measure(self) -> str:
-        return "R²" if self.classes is None else "accuracy"
+        return measure(self.y)
 
     def score(self, outputs: Tensor, chosen: Tensor) -> float:
         """Of outputs (k, K) on the chosen k of the samples."""
-        if self.classes is not None:
-            return float((outputs.argmax(1).cpu() == self.classes[chosen]).double().mean())
-        missed = (outputs.cpu().double() - self.targets[chosen]).square().mean()
-        return float(1.0 - missed / (self.targets - self.targets.mean(0)).square().mean())
+        return score(outputs, self.y[chosen])
 
 
 def _as_tensor(y: Any) -> Tensor:

@@ -31,6 +31,20 @@ def targets_of(y: Tensor, outputs: int) -> Tensor:
     return wanted
 
 
+def score(outputs: Tensor, y: Tensor) -> float:
+    """Of outputs (n, K): the accuracy where y is classes (n,), R² where it is real numbers (n, K)."""
+    if not y.is_floating_point():
+        return float((outputs.argmax(1) == y.to(outputs.device)).double().mean())
+    wanted = y.to(outputs.device, torch.float64)
+    missed, spread = (outputs.double() - wanted).square().mean(), (wanted - wanted.mean(0)).square().mean()
+    return float(1.0 - missed / spread)
+
+
+def measure(y: Tensor) -> str:
+    """What `score` is called."""
+    return "R²" if y.is_floating_point() else "accuracy"
+
+
 def _classes(y: Tensor, outputs: int) -> Tensor:
     if y.ndim != 1:
         raise BadInput(f"y holds whole numbers of shape {tuple(y.shape)}: classes are one number a sample, (n,).")
