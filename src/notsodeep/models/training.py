@@ -115,11 +115,12 @@ def _train(
     module.train()
     for x, y in _remaining(loader, run, like):
         value = loss(module(x), y)
-        if not math.isfinite(value.item()):
+        number = value.item()
+        if not math.isfinite(number):
             raise NotConverged(
-                f"The loss is {value.item()} in epoch {len(run.epochs) + 1}, batch {run.batch + 1}: training has diverged. "
+                f"The loss is {number} in epoch {len(run.epochs) + 1}, batch {run.batch + 1}: training has diverged. "
                 "Take a lower rate; for a DEQ, well_posed='spectral' keeps its map a contraction.",
-                residual=value.item(),
+                residual=number,
                 steps=run.batch,
             )
         optimiser.zero_grad(set_to_none=True)
@@ -127,7 +128,7 @@ def _train(
         optimiser.step()
         if scheduler is not None:
             scheduler.step()
-        run.batch, run.loss, run.samples = run.batch + 1, run.loss + value.item() * len(x), run.samples + len(x)
+        run.batch, run.loss, run.samples = run.batch + 1, run.loss + number * len(x), run.samples + len(x)
         show(run)
         if saved is not None and time.monotonic() - written > _SECONDS:
             saved.write(run)
