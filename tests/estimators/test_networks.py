@@ -116,6 +116,8 @@ def test_as_it_is_without_standardising(digits):
         ({"var_a": -1.0}, "var_a"),
         ({"width": 0}, "width"),
         ({"epochs": -1}, "epochs"),
+        ({"ridge": -1.0}, "ridge must be a number"),
+        ({"ridge": "small"}, "ridge must be a number"),
         ({"random_state": "seed"}, "seed"),
     ],
 )

@@ -15,8 +15,21 @@ from notsodeep.models.readout import in_batches
 
 
 class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised):
-    width: int
-    random_state: Any
+    def __init__(
+        self,
+        activation: Any = "relu",
+        var_a: float = 0.2,
+        var_b: float | None = None,
+        width: int = 512,
+        standardise: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.activation = activation
+        self.var_a = var_a
+        self.var_b = var_b
+        self.width = width
+        self.standardise = standardise
+        self.random_state = random_state
 
     @abstractmethod
     def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module: ...
@@ -42,22 +55,6 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised)
 class DEQFeatures(_Features):
     """z* of a DEQ with random weights: features whose inner products approach its conjugate kernel as the width grows."""
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        width: int = 512,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
-        self.width = width
-        self.standardise = standardise
-        self.random_state = random_state
-
     def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
         return build_deq(self._implicit(), x, self.width, None, draw)
 
@@ -75,13 +72,8 @@ class ExplicitFeatures(_Features):
         standardise: bool = True,
         random_state: Any = None,
     ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
+        super().__init__(activation, var_a, var_b, width, standardise, random_state)
         self.family = family
-        self.width = width
-        self.standardise = standardise
-        self.random_state = random_state
 
     def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
         return build_matched(self._implicit(), self.family, x, self.width, None, draw)

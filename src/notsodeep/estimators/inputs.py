@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from notsodeep.architecture import Implicit
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.data.statistics import tau0
 from notsodeep.errors import BadInput
+from notsodeep.models.readout import RIDGES
 
 _DTYPES = [np.float64, np.float32]
 
@@ -56,6 +58,15 @@ class Standardised(BaseEstimator):
 def generator(random_state: Any) -> torch.Generator:
     """A torch generator from what scikit-learn takes for random_state."""
     return torch.Generator().manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))
+
+
+def ridges(ridge: Any) -> tuple[float, ...]:
+    """The one given, or all those to choose from."""
+    if ridge is None:
+        return RIDGES
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0.0 <= float(ridge) < float("inf"):
+        raise BadInput(f"ridge must be a number ≥ 0, or None to have it chosen; got {ridge!r}.")
+    return (float(ridge),)
 
 
 def radius(x: Tensor) -> float:

@@ -12,13 +12,13 @@ from torch import Tensor
 from notsodeep.architecture import Implicit
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.errors import BadInput
-from notsodeep.estimators.inputs import radius
+from notsodeep.estimators.inputs import radius, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.kernels.equivalent import equivalent_cross, equivalent_kernel
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.sharp import sharp_cross, sharp_kernel
 from notsodeep.models.objective import targets_of
-from notsodeep.models.readout import RIDGES, in_batches
+from notsodeep.models.readout import in_batches
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 
 Gram = Tensor | LowRankPlusDiagonal
@@ -83,9 +83,7 @@ class _KernelRidge(Learner):
         targets = targets_of(y, outputs).to(x.dtype)
         self.tau0_ = radius(x)
         gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
-        alpha, self.ridge_ = _solve(
-            gram, targets - targets.mean(0), RIDGES if self.ridge is None else (float(self.ridge),)
-        )
+        alpha, self.ridge_ = _solve(gram, targets - targets.mean(0), ridges(self.ridge))
         self.X_fit_, self.dual_coef_, self.intercept_ = (part.numpy() for part in (x, alpha, targets.mean(0)))
 
     def _outputs(self, x: Tensor) -> Tensor:

@@ -9,42 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.estimators.builders import build_deq, build_matched
-from notsodeep.estimators.inputs import generator
+from notsodeep.estimators.inputs import generator, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.models.batches import Batches
-from notsodeep.models.readout import RIDGES, fit_readout, in_batches, scale_to_logits
+from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.models.training import fit as train
 
 
 class _Network(Learner):
     """A network whose readout is fitted in closed form and which is then, if asked, trained as a whole."""
 
-    width: int
-    ridge: float | None
-    epochs: int
-    rate: float
-    batch_size: int
-    random_state: Any
-
-    @abstractmethod
-    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
-
-    def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
-        draw = generator(self.random_state)
-        self.network_ = self._build(x, outputs, draw)
-        ridges = RIDGES if self.ridge is None else (float(self.ridge),)
-        self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges).ridge
-        if self.epochs:
-            if not y.is_floating_point():
-                scale_to_logits(self.network_, Batches(x, y, 1024, draw))
-            optimiser = torch.optim.AdamW(self.network_.parameters(), lr=self.rate)
-            train(self.network_, Batches(x, y, self.batch_size, draw), self.epochs, optimiser=optimiser, progress=False)
-
-    def _outputs(self, x: Tensor) -> Tensor:
-        return in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))
-
-
-class _Deq(_Network):
     def __init__(
         self,
         activation: Any = "relu",
@@ -69,12 +43,30 @@ class _Deq(_Network):
         self.standardise = standardise
         self.random_state = random_state
 
+    @abstractmethod
+    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
+
+    def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
+        draw = generator(self.random_state)
+        self.network_ = self._build(x, outputs, draw)
+        self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges(self.ridge)).ridge
+        if self.epochs:
+            if not y.is_floating_point():
+                scale_to_logits(self.network_, Batches(x, y, 1024, draw))
+            optimiser = torch.optim.AdamW(self.network_.parameters(), lr=self.rate)
+            train(self.network_, Batches(x, y, self.batch_size, draw), self.epochs, optimiser=optimiser, progress=False)
+
+    def _outputs(self, x: Tensor) -> Tensor:
+        return in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))
+
+
+class _Deq(_Network):
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
         return build_deq(self._implicit(), x, self.width, outputs, draw)
 
 
 class _Matched(_Network):
-    def __init__(
+    def __init__(  # scikit-learn reads the parameters off this line
         self,
         activation: Any = "relu",
         var_a: float = 0.2,
@@ -88,17 +80,8 @@ class _Matched(_Network):
         standardise: bool = True,
         random_state: Any = None,
     ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
+        super().__init__(activation, var_a, var_b, width, ridge, epochs, rate, batch_size, standardise, random_state)
         self.family = family
-        self.width = width
-        self.ridge = ridge
-        self.epochs = epochs
-        self.rate = rate
-        self.batch_size = batch_size
-        self.standardise = standardise
-        self.random_state = random_state
 
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
         return build_matched(self._implicit(), self.family, x, self.width, outputs, draw)
