@@ -18,6 +18,7 @@ from notsodeep.kernels.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import ExactKernels, conjugate_kernel, exact_kernels, tangent_kernel
 from notsodeep.kernels.sharp import sharp_entries, sharp_kernel
+from notsodeep.models.batches import Batches
 from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
@@ -43,6 +44,7 @@ __all__ = [
     "Activation",
     "Anderson",
     "BadInput",
+    "Batches",
     "Broyden",
     "Centred",
     "Certificate",

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -82,3 +83,23 @@ def test_files_that_hold_no_deq(notsodeep, tmp_path):
     small = nsd.save(nsd.DEQ(nsd.Implicit("relu", 0.2), 64, 8, 3), tmp_path / "small.safetensors")
     few = notsodeep("compile", str(small), "--data", "digits")
     assert (few.returncode, "3 outputs" in few.stderr) == (2, True)
+
+
+def test_data_of_another_task(model, notsodeep, tmp_path):
+    x = np.random.default_rng(0).standard_normal((60, 64))
+    np.savez(tmp_path / "real.npz", x=x, y=x[:, 0])
+    ran = notsodeep("compile", str(model), "--data", str(tmp_path / "real.npz"))
+    assert (ran.returncode, "10 outputs" in ran.stderr) == (2, True)
+    (tmp_path / "taken").write_text("mine")
+    ran = notsodeep("compile", str(model), "--data", "digits", "--out", str(tmp_path / "taken"))
+    assert (ran.returncode, "is a file" in ran.stderr) == (2, True)
+
+
+def test_a_note_about_tau0_is_about_tau0():
+    """Training moves the variances, and with them the offset that a new DEQ would have; that is no reason to scale the data."""
+    split = load_split("digits")
+    deq = nsd.DEQ(nsd.Implicit("relu", 0.2), 64, 48, 10, readout_bias=True)
+    with torch.no_grad():
+        deq.B.mul_(0.8)
+    compiled = nsd.compile_deq(deq, split.train.x.float())
+    assert not [note for note in compiled.certificate.notes if "τ0" in note]

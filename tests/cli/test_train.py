@@ -13,8 +13,10 @@ import pytest
 import torch
 
 import notsodeep as nsd
+from notsodeep.cli.program import print_json
 from notsodeep.data import load_split
 from notsodeep.models.readout import in_batches
+from notsodeep.models.tensor_file import read_tensors
 
 SMALL = ("--data", "digits", "--width", "128")
 
@@ -78,45 +80,41 @@ def test_early_stop(notsodeep):
     assert 3 <= epochs < 30
 
 
-def program(*arguments):
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "notsodeep.cli",
-            "train",
-            *SMALL,
-            "--epochs",
-            "40",
-            "--batch",
-            "32",
-            "--json",
-            *arguments,
-        ],
-        stdout=subprocess.PIPE,
+def test_a_killed_program_is_resumed(notsodeep, tmp_path):
+    """Killed in mid-training, with samples held out for --patience: the resumed run ends in the same weights."""
+    run = ("train", *SMALL, "--epochs", "6", "--batch", "32", "--patience", "9", "--json", "--out")
+    path, checkpoint = tmp_path / "net.safetensors", tmp_path / "net.checkpoint.safetensors"
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "notsodeep.cli", *run, str(path)],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-
-
-def test_a_killed_program_is_resumed(tmp_path):
-    path, checkpoint = tmp_path / "net.safetensors", tmp_path / "net.checkpoint.safetensors"
-    whole = program("--out", str(tmp_path / "whole.safetensors"))
-    killed = program("--out", str(path))
-    while not checkpoint.exists() and killed.poll() is None:
-        time.sleep(0.02)
+    while killed.poll() is None and not (checkpoint.exists() and read_tensors(checkpoint).record["epochs"]):
+        time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
-    killed.wait()
+    assert killed.wait() == -signal.SIGKILL, killed.stderr.read()
+    killed.stderr.close()
     assert not path.exists()
     nsd.load(checkpoint)
-    again = program("--out", str(path))
-    assert again.communicate()[1].decode().strip().endswith("remove it or name another file.")
+    again = notsodeep(*run, str(path))
     assert again.returncode == 2
-    resumed = program("--out", str(path), "--resume")
-    assert (whole.wait(), resumed.wait()) == (0, 0)
+    assert "--resume" in again.stderr
+    resumed = notsodeep(*run, str(path), "--resume")
+    whole = notsodeep(*run, str(tmp_path / "whole.safetensors"))
+    assert (resumed.returncode, whole.returncode) == (0, 0), resumed.stderr
+    assert json.loads(resumed.stdout)["results"][-1] == json.loads(whole.stdout)["results"][-1]
     ours, theirs = nsd.load(path).state_dict(), nsd.load(tmp_path / "whole.safetensors").state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not checkpoint.exists()
+    anew = notsodeep(*run, str(path), "--resume")
+    assert "begins anew" in anew.stderr
+
+
+def test_training_that_diverges_names_the_options(notsodeep):
+    ran = notsodeep("train", *SMALL, "--epochs", "3", "--rate", "300")
+    assert ran.returncode == 2
+    assert "--rate below 300" in ran.stderr
 
 
 @pytest.mark.parametrize(
@@ -144,6 +142,28 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, message, notsodeep, tm
     assert "Traceback" not in ran.stderr
     assert ran.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_that_are_all_the_same(notsodeep, tmp_path):
+    x = np.random.default_rng(0).standard_normal((20, 3))
+    np.savez(tmp_path / "same.npz", x=x, y=np.full(20, 0.5))
+    ran = notsodeep("train", "--data", str(tmp_path / "same.npz"), "--json")
+    assert (ran.returncode, "nothing to predict" in ran.stderr) == (2, True)
+
+
+def test_json_has_no_nan(capsys):
+    print_json({"a": [float("nan"), 1.0], "b": {"c": float("-inf")}})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.0], "b": {"c": None}}
+
+
+def test_odd_names_of_files(notsodeep, tmp_path):
+    for arguments in (["--data", "x" * 5000 + ".csv"], ["--out", "x" * 5000 + ".safetensors"]):
+        ran = notsodeep("train", "--width", "16", *arguments)
+        assert ran.returncode == 2
+        assert "Traceback" not in ran.stderr
+    ran = notsodeep("design", "--data", "gmm:n=40,p=30", "--out", str(tmp_path / "a[/b]"))
+    assert ran.returncode == 0, ran.stderr
+    assert "a[/b]" in ran.stdout
 
 
 def test_data_without_labels(notsodeep, tmp_path):

@@ -140,3 +140,34 @@ def test_sets_that_have_labels_take_no_others():
     for spec in ("digits", "gmm:n=10,p=20"):
         with pytest.raises(nsd.BadInput, match="own labels"):
             load(spec, labels="y.txt")
+
+
+def test_marks_and_blanks_in_a_table_are_data_or_nothing(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\n\nname,a,b\nC,1,2\nC#,3,4\nF#,5,6\n")
+    found = load(str(path), standardise=False, labels="name")
+    assert found.classes == ("C", "C#", "F#")
+    assert found.x.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    path.write_text("1,2\n#3,4\n5,6\n")
+    with pytest.raises(nsd.BadInput, match="cannot be read"):
+        load(str(path))
+    path.write_text("10,1\n1_0,2\n")
+    assert load(str(path), standardise=False, labels=0).classes == ("10", "1_0")
+    np.savez(tmp_path / "large.npz", x=np.zeros((2, 2)), y=np.array([1, 2**63], dtype=np.uint64))
+    with pytest.raises(nsd.BadInput, match="above the"):
+        load(str(tmp_path / "large.npz"))
+
+
+def test_some_of_the_digits():
+    few = load("digits:n=100,classes=3/8,seed=1")
+    assert few.x.shape == (100, 64)
+    assert sorted(few.y.unique().tolist()) == [3, 8]
+    for spec, says in [
+        ("digits:classes=3/3", "twice"),
+        ("digits:n=9999", "there are 1797"),
+        ("digits:m=1", "no setting"),
+    ]:
+        with pytest.raises(nsd.BadInput, match=says):
+            load(spec)
+    with pytest.raises(nsd.BadInput, match="arrays need no loading"):
+        load(np.ones((3, 2)))

@@ -104,8 +104,17 @@ def test_a_process_learns_its_variances_and_its_bars_cover():
 
 
 def test_variances_that_are_not_admissible():
-    with pytest.raises(nsd.BadInput, match=r"must lie between 0.0001 and 0.25 = 1/"):
+    with pytest.raises(nsd.BadInput, match=r"var_a = 0.3 must lie between 0.0001 and 0.25"):
         DEQKernel("relu", 0.3)
+    kernel = DEQKernel("relu", 0.2)
+    with pytest.raises(nsd.BadInput, match="must lie between"):
+        kernel.var_a = 0.3
+    with pytest.raises(nsd.BadInput, match="var_b"):
+        kernel.var_b = -1.0
+    with pytest.raises(nsd.BadInput, match="largest_var_a = 5 is not admissible"):
+        DEQKernel("relu", 0.3, largest_var_a=5.0)
+    with pytest.raises(nsd.BadInput, match="give largest_var_a"):
+        DEQKernel("sign")
     assert DEQKernel("relu", 0.3, largest_var_a=0.9).var_a.item() == pytest.approx(0.3, rel=1e-5)
     with pytest.raises(nsd.BadInput, match="no kernel 'ntk'"):
         DEQKernel("relu", kernel="ntk")

@@ -1,5 +1,6 @@
 """save and load: what comes back, and what is refused."""
 
+import dataclasses
 import json
 import random
 import struct
@@ -147,7 +148,7 @@ def forged(path, change):
     ("change", "says"),
     [
         (lambda m: m.update(width=10**8), "do not fit: A is"),
-        (lambda m: m.update(width=10**12), "No DEQ can be built"),
+        (lambda m: m.update(width=10**12), "DEQ cannot be made"),
         (lambda m: m.update(width=0), "width"),
         (lambda m: m.update(width="wide"), "width"),
         (lambda m: m.update(kind="os.system"), "os.system"),
@@ -155,12 +156,23 @@ def forged(path, change):
         (lambda m: m["net"].update(phi={"kind": "Path"}), "no kind 'Path'"),
         (lambda m: m["net"].update(var_a=-1.0), "var_a"),
         (lambda m: m["net"].update(surprise=1), "surprise"),
-        (lambda m: m["net"].update(phi=3), "no activation"),
-        (lambda m: m.update(net=[]), "DEQ takes an Implicit"),
+        (lambda m: m["net"].update(phi=3), "phi = 3"),
+        (lambda m: m.update(net=[]), "net = \\(\\)"),
         (lambda m: m.update(dtype="complex64"), "no dtype"),
         (lambda m: m.update(surprise=1), "surprise"),
         (lambda m: m["plan"].update(tol=-1.0), "tol"),
-        (lambda m: m.update(plan=None), "No DEQ can be built"),
+        (lambda m: m.update(plan=None), "plan = None"),
+        (lambda m: m.update(changed=None), "has no weights None"),
+        (lambda m: m.update(changed=[[1]]), "has no weights"),
+        (lambda m: m.update(frozen=["C"]), "has no weights"),
+        (lambda m: m.update(bias="x"), "bias = 'x'"),
+        (lambda m: m.update(tau0=True), "tau0 = True"),
+        (lambda m: m.update(tau0=float("nan")), "tau0 = nan"),
+        (lambda m: m["net"].update(centre="x"), "centre = 'x'"),
+        (lambda m: m["plan"]["solver"].update(memory=10**30), "memory = 1000"),
+        (lambda m: m["net"].update(phi={"kind": "Scaled", "inner": 7, "factor": 1.0}), "inner = 7"),
+        (lambda m: m["net"].update(phi={"kind": "Polynomial", "coefficients": ["x"]}), "coefficients"),
+        (lambda m: m["net"].update(phi={"kind": "Polynomial", "coefficients": [0.0] * 3000}), "3000 values in a row"),
         (lambda m: m["weights"].pop("B"), "B is missing"),
         (lambda m: m["weights"].update(C=torch.zeros(2)), "C is not expected"),
         (lambda m: m["weights"].update(A=torch.zeros(3, 3)), r"A is \(3, 3\) float32, not \(12, 12\) float32"),
@@ -172,6 +184,57 @@ def test_a_record_that_does_not_fit_its_weights(change, says, tmp_path):
     forged(path, change)
     with pytest.raises(nsd.BadInput, match=says):
         nsd.load(path)
+
+
+def test_a_name_that_two_functions_share(tmp_path):
+    net = nsd.Explicit([lambda u: torch.tanh(u), lambda u: torch.sin(u)])
+    with pytest.raises(nsd.BadInput, match="Two activations of this network are called '<lambda>'"):
+        nsd.save(nsd.ENN(net, P, M), tmp_path / "a.safetensors")
+    named = nsd.Explicit([nsd.custom(torch.tanh, name="first"), nsd.custom(torch.sin, name="second")])
+    module = nsd.ENN(named, P, M)
+    nsd.save(module, tmp_path / "a.safetensors")
+    back = nsd.load(tmp_path / "a.safetensors", functions={"first": torch.tanh, "second": torch.sin})
+    assert torch.equal(back(x()), module(x()))
+
+
+def test_a_class_that_only_has_the_name_of_one_of_ours(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Tanh(nsd.Activation):
+        lipschitz = 3.0
+
+        def __call__(self, x):
+            return torch.tanh(3.0 * x)
+
+        def derivative(self, x):
+            return 3.0 * torch.cosh(3.0 * x) ** -2
+
+    with pytest.raises(nsd.BadInput, match="class of your own"):
+        nsd.save(nsd.ENN(nsd.Explicit([Tanh()]), P, M), tmp_path / "a.safetensors")
+
+
+def test_what_is_frozen_stays_frozen_however_it_was(tmp_path):
+    enn = nsd.ENN(nsd.Explicit(["relu", "relu"]), P, M, K, bias=True, readout_bias=True)
+    enn.weights[1].requires_grad_(False)
+    enn.readout.bias.requires_grad_(False)
+    back = nsd.load(nsd.save(enn, tmp_path / "a.safetensors"))
+    assert [n for n, w in back.named_parameters() if not w.requires_grad] == ["weights.1", "readout.bias"]
+    bounded = deq(well_posed="spectral")
+    with torch.no_grad():
+        nsd.save(bounded, tmp_path / "a.safetensors")
+    assert all(weight.requires_grad for weight in nsd.load(tmp_path / "a.safetensors").parameters())
+
+
+def test_headers_that_no_library_of_ours_reads(tmp_path):
+    path = nsd.save(deq(), tmp_path / "a.safetensors")
+    whole = path.read_bytes()
+    for old, new in [(b'"F32"', b'"F8_E5M2"'), (b'"shape":[12,12]', b'"shape":[0,9223372036854775808]')]:
+        size = struct.unpack("<Q", whole[:8])[0]
+        header = whole[8 : 8 + size].replace(old, new, 1)
+        path.write_bytes(struct.pack("<Q", len(header)) + header + whole[8 + size :])
+        with pytest.raises(nsd.BadInput):
+            nsd.load(path)
+    with pytest.raises(nsd.BadInput, match=r"not a whole|no file"):
+        nsd.load("a" * 5000)
 
 
 def test_records_that_go_too_deep(tmp_path):
@@ -218,7 +281,7 @@ def test_what_cannot_be_saved_leaves_no_file(tmp_path):
             return fz, None
 
     path = tmp_path / "a.safetensors"
-    with pytest.raises(nsd.BadInput, match="Own, which cannot be written"):
+    with pytest.raises(nsd.BadInput, match="Own is a class of your own, which cannot be written"):
         nsd.save(deq(solver=Own()), path)
     with pytest.raises(nsd.BadInput, match="got Linear"):
         nsd.save(torch.nn.Linear(2, 2), path)

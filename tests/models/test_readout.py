@@ -59,6 +59,15 @@ def test_noise_is_shrunk_and_a_clear_signal_is_not():
     assert best_readout(lambda rows: rows, z, z[:, :1]).ridge == RIDGES[0]
 
 
+@pytest.mark.parametrize("offset", [1e4, 1e7])
+def test_samples_far_from_zero_are_read_as_well(offset):
+    z, t = draw(60, 5), draw(60, 1, 1)
+    near, far = (best_readout(lambda rows: rows, at, t + at.mean() / 7.0) for at in (z, z + offset))
+    assert far.ridge == near.ridge
+    assert far.left_out_error == pytest.approx(near.left_out_error, rel=1e-6)
+    torch.testing.assert_close(far.weight, near.weight, rtol=1e-6, atol=1e-8)
+
+
 def test_equal_samples_are_read_as_their_mean():
     found = best_readout(lambda rows: rows, torch.ones(20, 3), draw(20, 1).float())
     assert not bool(found.weight.any())
@@ -104,6 +113,12 @@ def test_scaled_outputs_have_a_smaller_cross_entropy():
 def test_bad_input():
     with pytest.raises(nsd.BadInput, match="2500 samples and 4 targets"):
         best_readout(lambda rows: rows, draw(2500, 2), draw(4, 1))
+    with pytest.raises(nsd.BadInput, match="200 samples at first and 0 the second time"):
+        fit_readout(nsd.ENN(nsd.Explicit("tanh"), 5, 8, 1), iter([(draw(200, 5).float(), draw(200, 1).float())]))
+    with pytest.raises(nsd.BadInput, match="NaN or infinity"):
+        best_readout(lambda rows: rows, draw(20, 2), draw(20, 1) / 0.0)
+    with pytest.raises(nsd.BadInput, match="at least one"):
+        best_readout(lambda rows: rows, draw(20, 2), draw(20, 1), [])
     with pytest.raises(nsd.BadInput, match="no batch"):
         ridge_readout(lambda: [])
     with pytest.raises(nsd.BadInput, match="needs a network with a readout"):

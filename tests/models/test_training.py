@@ -1,5 +1,6 @@
 """fit: what it learns, when it stops, and runs that are killed, stopped and resumed."""
 
+import copy
 import math
 import multiprocessing
 import os
@@ -7,14 +8,16 @@ import random
 import signal
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
+from torch.optim import lr_scheduler as schedulers
 
 import notsodeep as nsd
 from notsodeep.models import training
 from notsodeep.models.batches import Batches
-from notsodeep.models.tensor_file import read_tensors
+from notsodeep.models.tensor_file import read_tensors, write_tensors
 from tests.models.training_run import EPOCHS, Noisy, loader, run, run_and_write
 
 
@@ -113,7 +116,7 @@ def test_accuracy_is_of_the_validation_data():
     history = nsd.fit(
         module, [(x, y)], 30, optimiser=torch.optim.Adam(module.parameters(), lr=0.3), validation=[(x, y)]
     )
-    assert history.last.accuracy == 1.0
+    assert history.last.validation_accuracy == 1.0
     assert functional.cross_entropy(module(x), y).item() == pytest.approx(history.last.validation_loss, rel=1e-5)
 
 
@@ -269,7 +272,9 @@ def test_a_checkpoint_of_another_architecture_names_the_difference(other, says, 
 def test_a_checkpoint_of_another_module_of_ones_own(tmp_path):
     path = tmp_path / "run.safetensors"
     run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Linear(5, 3)), epochs=1)
-    with pytest.raises(nsd.BadInput, match=r"0.weight is \(5, 8\) float32, not \(6, 8\) float32"):
+    with pytest.raises(
+        nsd.BadInput, match=r"out_features=5, bias=True\) in the file, .*out_features=6, bias=True\) here"
+    ):
         run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)), resume=True)
     with pytest.raises(nsd.BadInput, match="is of Sequential; only a DEQ or an ENN"):
         nsd.load(path)
@@ -279,7 +284,7 @@ def test_a_checkpoint_of_another_module_of_ones_own(tmp_path):
     ("options", "says"),
     [
         ({"epochs": EPOCHS + 1}, "cosine over epochs: 6 there, 7 now"),
-        ({"schedule": None}, "cosine over epochs: 6 there, None now"),
+        ({"schedule": None}, "schedule: cosine there, NoneType now; cosine over epochs: 6 there, None now"),
     ],
 )
 def test_another_run_is_not_gone_on_with(options, says, tmp_path):
@@ -298,18 +303,32 @@ def test_a_run_of_constant_rate_can_be_made_longer(tmp_path):
     assert len(history.epochs) == 4
 
 
-def test_a_scheduler_of_torchs_is_stepped_and_kept(tmp_path):
+def sequential(optimiser):
+    parts = [schedulers.ConstantLR(optimiser, 0.5, 10), schedulers.MultiStepLR(optimiser, [10, 25], 0.5)]
+    return schedulers.SequentialLR(optimiser, parts, [12])
+
+
+SCHEDULES = {
+    "step": (lambda optimiser: schedulers.StepLR(optimiser, 15, 0.5), 0.1 * 0.5**3),
+    "several steps": (lambda optimiser: schedulers.MultiStepLR(optimiser, [20, 35, 40], 0.5), 0.1 * 0.5**3),
+    "one after another": (sequential, 0.1 * 0.5**2),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.filterwarnings("ignore:The epoch parameter in `scheduler.step")
+def test_a_scheduler_of_torchs_is_stepped_and_kept(name, tmp_path):
     def go(checkpoint, loss, resume=False):
         torch.manual_seed(4)
-        module = Noisy()
+        module = torch.nn.Linear(8, 3)
         optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
-        schedule = torch.optim.lr_scheduler.StepLR(optimiser, 15, 0.5)
+        schedule = SCHEDULES[name][0](optimiser)
         options = {"schedule": schedule, "checkpoint": checkpoint, "resume": resume, "loss": loss, "progress": False}
         nsd.fit(module, loader(), 4, optimiser=optimiser, **options)
         return state(module), optimiser.param_groups[0]["lr"]
 
     whole, rate = go(None, functional.cross_entropy)
-    assert rate == pytest.approx(0.1 * 0.5**3)
+    assert rate == pytest.approx(SCHEDULES[name][1])
     path = tmp_path / "run.safetensors"
     with pytest.raises(Stopped):
         go(path, stopping(30))
@@ -326,6 +345,10 @@ def test_what_a_checkpoint_cannot_hold_is_said_before_it_is_lost(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def plateau(module):
+    return schedulers.ReduceLROnPlateau(torch.optim.Adam(module.parameters()))
+
+
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
@@ -336,6 +359,17 @@ def test_what_a_checkpoint_cannot_hold_is_said_before_it_is_lost(tmp_path):
         (lambda m: nsd.fit(m, iter([(torch.zeros(1, 8), torch.zeros(1))]), 1), nsd.BadInput, "how many batches"),
         (lambda m: nsd.fit(m, (b for b in loader()), 2, schedule=None), nsd.BadInput, "no batch in epoch 2"),
         (lambda m: nsd.fit(m, [torch.zeros(1, 8)], 1), nsd.BadInput, "gave Tensor"),
+        (lambda m: nsd.fit(m, [(np.zeros((1, 8)), np.zeros(1))], 1), nsd.BadInput, "gave tuple of ndarray, ndarray"),
+        (lambda m: nsd.fit(m, [(torch.zeros(0, 8), torch.zeros(0).long())], 1), nsd.BadInput, "at least one sample"),
+        (lambda m: nsd.fit(m, loader(), 1, optimiser="adam"), nsd.BadInput, "got 'adam'"),
+        (lambda m: nsd.fit(m, loader(), 1, loss="mse"), nsd.BadInput, "got 'mse'"),
+        (lambda m: nsd.fit(m, loader(), 1, optimiser=torch.optim.LBFGS(m.parameters())), nsd.BadInput, "LBFGS"),
+        (
+            lambda m: nsd.fit(m, loader(), 1, optimiser=torch.optim.Adam(torch.nn.Linear(8, 3).parameters())),
+            nsd.BadInput,
+            "none of this module's weights",
+        ),
+        (lambda m: nsd.fit(m, loader(), 1, schedule=plateau(m)), nsd.BadInput, "ReduceLROnPlateau"),
         (lambda m: nsd.fit(m, [(torch.zeros(4, 8), torch.zeros(3))], 1), nsd.BadInput, "4 samples and 3 labels"),
         (
             lambda m: nsd.fit(m, [(torch.zeros(4, 8), torch.zeros(4, 2))], 1),
@@ -358,3 +392,107 @@ def test_progress_is_shown_on_the_error_stream(capsys):
     module = torch.nn.Linear(8, 3)
     nsd.fit(module, loader(), 1)
     assert capsys.readouterr().out == ""
+
+
+def two_groups(module, order=(0, 1)):
+    groups = [{"params": [module.weight], "lr": 0.01}, {"params": [module.bias], "lr": 0.02}]
+    return torch.optim.Adam([groups[k] for k in order])
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "schedule", "says"),
+    [
+        (lambda m: two_groups(m, (1, 0)), lambda _: None, "rates: "),
+        (lambda m: torch.optim.Adam([m.weight], lr=0.01), lambda _: None, "weights: "),
+        (lambda m: torch.optim.SGD(m.parameters(), lr=0.01), lambda _: None, "optimiser: Adam there, SGD now"),
+        (two_groups, lambda o: schedulers.StepLR(o, 3), "schedule: NoneType there, StepLR now"),
+        (two_groups, lambda _: "cosine", "schedule: NoneType there, cosine now"),
+    ],
+)
+def test_a_run_under_other_settings_is_refused_and_nothing_changed(optimiser, schedule, says, tmp_path):
+    path = tmp_path / "run.safetensors"
+    module = torch.nn.Linear(8, 3)
+    nsd.fit(module, loader(), 1, optimiser=two_groups(module), schedule=None, checkpoint=path, progress=False)
+    other = torch.nn.Linear(8, 3)
+    with_it = optimiser(other)
+    scheduled = schedule(with_it)
+    before, its, drawn = state(other), copy.deepcopy(with_it.state_dict()), torch.get_rng_state()
+    with pytest.raises(nsd.BadInput, match=says):
+        nsd.fit(other, loader(), 2, optimiser=with_it, schedule=scheduled, checkpoint=path, resume=True)
+    assert same(other.state_dict(), before)
+    assert with_it.state_dict()["state"] == its["state"] == {}
+    assert [group["lr"] for group in with_it.param_groups] == [group["lr"] for group in its["param_groups"]]
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda record, _: record.update(run=None),
+        lambda record, _: record["run"].update(batch="x"),
+        lambda record, _: record["run"].update(batch=-5),
+        lambda record, _: record["run"].update(best_epoch=99),
+        lambda record, _: record["run"].update(loss="a"),
+        lambda record, _: record.pop("settings"),
+        lambda record, _: record.update(epochs=[1]),
+        lambda record, _: record.update(optimiser=3),
+        lambda record, _: record["optimiser"].update(groups=[]),
+        lambda record, _: record.update(schedule=4),
+        lambda _, tensors: tensors.pop("training/random/torch"),
+        lambda _, tensors: tensors.pop("training/random/loader.0"),
+        lambda _, tensors: tensors.update({"training/optimiser/9/exp_avg": torch.zeros(2)}),
+    ],
+)
+def test_a_checkpoint_that_makes_no_sense_changes_nothing(change, tmp_path):
+    path = tmp_path / "run.safetensors"
+    run(path, module=torch.nn.Linear(8, 3), epochs=2)
+    stored = read_tensors(path)
+    change(stored.record, stored.tensors)
+    write_tensors(path, stored.tensors, stored.record)
+    module = torch.nn.Linear(8, 3)
+    before = state(module)
+    with pytest.raises(nsd.BadInput):
+        run(path, module=module, epochs=2, resume=True)
+    assert same(module.state_dict(), before)
+
+
+def test_a_validation_loader_that_shuffles_is_resumed_too(tmp_path):
+    def go(checkpoint, resume=False, loss=functional.cross_entropy):
+        data = loader().dataset
+        held = torch.utils.data.DataLoader(data, 7, shuffle=True, generator=torch.Generator().manual_seed(5))
+        return small(checkpoint, resume, validation=held, loss=loss)
+
+    _, history = go(None)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Stopped):
+        go(path, loss=stopping(40))
+    assert go(path, resume=True)[1] == history
+
+
+def test_a_stream_of_unknown_length():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(loader().dataset)
+
+    module = torch.nn.Linear(8, 3)
+    stream = torch.utils.data.DataLoader(Stream(), 16)
+    assert len(nsd.fit(module, stream, 2, schedule=None, progress=False).epochs) == 2
+    with pytest.raises(nsd.BadInput, match="how many batches"):
+        nsd.fit(module, stream, 2)
+
+
+def test_numbers_of_one_output_may_be_flat():
+    x, y = linear()
+    module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
+    history = nsd.fit(
+        module, Batches(x, y, 50), 30, optimiser=torch.optim.Adam(module.parameters(), lr=0.1), progress=False
+    )
+    assert history.last.loss < 0.05
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_before_the_work(tmp_path):
+    module = torch.nn.Linear(8, 3)
+    before = state(module)
+    with pytest.raises(nsd.BadInput, match="Cannot write"):
+        nsd.fit(module, loader(), 1, checkpoint=tmp_path / "nowhere" / "a.safetensors")
+    assert same(module.state_dict(), before)

@@ -12,7 +12,7 @@ from notsodeep.cli.options import DataOption, FamilyOption, JsonOption, LabelsOp
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.task import Task, load_task
-from notsodeep.data.files import output_folder, write_json, write_whole
+from notsodeep.data.files import output_folder, write_json
 from notsodeep.errors import BadInput
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
@@ -21,7 +21,7 @@ from notsodeep.models.objective import measure, score
 from notsodeep.models.readout import in_batches
 
 
-@app.command("compile")
+@app.command("compile", short_help="From a DEQ to an explicit network.")
 def compile_command(
     model: Annotated[Path, typer.Argument(help="A DEQ as `notsodeep train` or nsd.save wrote it.", show_default=False)],
     data: DataOption = "digits",
@@ -37,6 +37,8 @@ def compile_command(
     as_json: JsonOption = False,
 ) -> None:
     """Turn a DEQ into an explicit network on data like its own, and certify what was kept."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise BadInput(f"{str(out)!r} is a file; --out names a folder.")
     with working("reading the network and the data") as say:
         deq = load(model)
         if not isinstance(deq, DEQ):
@@ -60,19 +62,22 @@ def compile_command(
     if as_json:
         print_json(record)
         return
-    stdout.print(f"data: {task.description}", markup=False)
-    stdout.print(compiled.summary(), markup=False)
+    stdout.print(f"data: {task.description}")
+    stdout.print(compiled.summary())
     for line in _lines(test, task):
-        stdout.print(line, markup=False)
+        stdout.print(line)
     if files:
-        stdout.print("written: " + ", ".join(map(str, files)), markup=False)
+        stdout.print("written: " + ", ".join(map(str, files)))
 
 
 def _refuse_other_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
     features = task.x.shape[1]
     if features != deq.in_features:
         raise BadInput(f"The DEQ of {str(model)!r} takes {deq.in_features} features and {data!r} has {features}.")
-    if task.y is not None and deq.out_features is not None and deq.out_features < task.outputs:
+    if task.y is None or deq.out_features is None:
+        return
+    real = task.y.is_floating_point()
+    if deq.out_features != task.outputs if real else deq.out_features < task.outputs:
         raise BadInput(
             f"The DEQ of {str(model)!r} has {deq.out_features} outputs and {data!r} needs {task.outputs}: it was trained on "
             "another task."
@@ -107,10 +112,10 @@ def _lines(test: dict[str, Any], task: Task) -> list[str]:
 def _write(compiled: Compiled, folder: Path, record: dict[str, Any]) -> list[Path]:
     network = compiled.network
     written = [save(network, folder / "network.safetensors")]
-    source = network.to_source()
-    written.append(write_whole(folder / "network.py", lambda to: to.write_text(source)))
+    network.to_source(folder / "network.py")
+    written.append(folder / "network.py")
     if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxscript"):
         written.append(network.to_onnx(folder / "network.onnx"))
     else:
-        err.print("note: no ONNX file: pip install 'notsodeep[onnx]'.", markup=False)
+        err.print("note: no ONNX file: pip install 'notsodeep[onnx]'.")
     return [*written, write_json(folder / "certificate.json", record)]

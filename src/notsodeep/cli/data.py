@@ -23,7 +23,7 @@ app.add_typer(sets, name="data")
 Name = StrEnum("Name", list(IMAGE_SETS))  # type: ignore[misc]
 
 
-@sets.command("list")
+@sets.command("list", short_help="The known sets, and where they are.")
 def list_command() -> None:
     """The known sets, and where each was found."""
     table = Table(box=box.SIMPLE_HEAD)
@@ -35,19 +35,19 @@ def list_command() -> None:
         folders = ", ".join(dict.fromkeys(map(str, there.values())))
         table.add_row(name, str(known.features), f"{len(there)} of {len(files)}", folders or "—")
     stdout.print(table)
-    stdout.print(f"looked in: {', '.join(map(str, search_folders()))}", markup=False)
+    stdout.print(f"looked in: {', '.join(map(str, search_folders()))}")
 
 
-@sets.command("fetch")
+@sets.command("fetch", short_help="Check a set, and get what is missing.")
 def fetch_command(name: Annotated[Name, typer.Argument(help="Which set.", show_default=False)]) -> None:
     """Check the files of a set, and download those that are missing."""
     known = IMAGE_SETS[name.value]
     files = list(dict.fromkeys(file for part in known.files.values() for file in part))
     for path in obtain(files, name.value, archive=known.archive):
-        stdout.print(f"{path}: whole", markup=False)
+        stdout.print(f"{path}: whole")
 
 
-@sets.command("features")
+@sets.command("features", short_help="Compute CIFAR-10's VGG-19 features.")
 def features_command(
     name: Annotated[str, typer.Argument(help="The set whose features to compute: cifar10.")] = "cifar10",
     out: Annotated[Path | None, typer.Option(help="Data folder to write to. [default: the cache]")] = None,
@@ -55,4 +55,4 @@ def features_command(
     """Compute CIFAR-10's VGG-19 features with torchvision's ImageNet weights (needs torchvision)."""
     if name != "cifar10":
         raise BadInput(f"VGG-19 features are known for cifar10, not for {name!r}.")
-    stdout.print(f"written: {make_features(out)}", markup=False)
+    stdout.print(f"written: {make_features(out)}")

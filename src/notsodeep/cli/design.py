@@ -15,6 +15,7 @@ from notsodeep.cli.options import (
     DataOption,
     FamilyOption,
     JsonOption,
+    LabelsOption,
     OutOption,
     StandardiseOption,
     Tau0Option,
@@ -35,12 +36,13 @@ class Match(StrEnum):
     tangent = "tangent"
 
 
-@app.command("design")
+@app.command("design", short_help="The explicit network equivalent to a DEQ.")
 def design_command(
     activation: ActivationOption = "relu",
     var_a: VarAOption = 0.2,
     var_b: VarBOption = None,
     data: DataOption = "digits",
+    labels: LabelsOption = None,
     family: FamilyOption = "auto",
     match: Annotated[Match, typer.Option(help="The kernel that must agree.")] = Match.conjugate,
     tau0: Tau0Option = None,
@@ -51,7 +53,7 @@ def design_command(
     """Design the explicit network that is equivalent to a DEQ on the data, and measure how close they are."""
     net = Implicit(activation, var_a, var_b)
     with working("reading the data") as say:
-        dataset = load(data, standardise)
+        dataset = load(data, standardise, labels)
         say("designing, and measuring exact kernels")
         found = design(net, dataset.x, tau0=tau0, family=family, match=match.value)
         record = {"data": dataset.description, **found.to_dict()}
@@ -65,7 +67,7 @@ def design_command(
         print_json(record)
         return
     stdout.print(f"data: {dataset.description}")
-    stdout.print(found.summary(), markup=False)
+    stdout.print(found.summary())
     if folder is not None:
         stdout.print(
             f"figure: {folder / 'design.png'}  (also design.svg, design.json, spectrum.csv and the kernels as .npy)"

@@ -46,7 +46,7 @@ class Form(StrEnum):
     equivalent = "equivalent"
 
 
-@app.command("kernel")
+@app.command("kernel", short_help="A kernel of a DEQ or an explicit network.")
 def kernel_command(
     activation: ActivationOption = "relu",
     var_a: VarAOption = 0.2,
@@ -89,9 +89,9 @@ def kernel_command(
         return
     for name, value in record.items():
         shown = ", ".join(f"{v:.6g}" for v in value) if isinstance(value, list) else value
-        stdout.print(f"{name.replace('_', ' ')}: {f'{shown:.6g}' if isinstance(shown, float) else shown}", markup=False)
+        stdout.print(f"{name.replace('_', ' ')}: {f'{shown:.6g}' if isinstance(shown, float) else shown}")
     if folder is not None:
-        stdout.print(f"written: {folder / 'kernel.npy'}, spectrum.csv, kernel.json", markup=False)
+        stdout.print(f"written: {folder / 'kernel.npy'}, spectrum.csv, kernel.json")
 
 
 def _network(

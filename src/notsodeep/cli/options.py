@@ -29,7 +29,7 @@ StandardiseOption = Annotated[
 ]
 Tau0Option = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-OutOption = Annotated[Path | None, typer.Option(help="Folder for the kernels, spectra, design and figure.")]
+OutOption = Annotated[Path | None, typer.Option(help="Folder to write the results to.")]
 LabelsOption = Annotated[
     str | None,
     typer.Option(help="Where a file's labels are: a column by name or number, an array of an .npz, or another file."),

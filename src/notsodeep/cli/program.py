@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -24,7 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-out, err = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+# No markup: what is printed may hold brackets of its own, in a path for example.
+out = Console(highlight=False, markup=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -48,11 +51,20 @@ def noted() -> Iterator[None]:
         warnings.simplefilter("always", NumericsWarning)
         yield
     for text in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, NumericsWarning)):
-        err.print(f"note: {text}", markup=False)
+        err.print(f"note: {text}")
 
 
 def print_json(record: dict[str, Any]) -> None:
-    typer.echo(json.dumps(record, ensure_ascii=False))
+    """One line of JSON, which has no NaN and no infinity: they are null."""
+    typer.echo(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def main() -> None:
@@ -60,15 +72,19 @@ def main() -> None:
     try:
         app()
     except NotSoDeepError as error:
-        err.print(f"error: {error}", markup=False)
+        err.print(f"error: {error}")
+        sys.exit(2)
+    except OSError as error:
+        err.print(
+            f"error: {error.strerror or error}" + (f": {str(error.filename)[:200]}" if error.filename else "") + "."
+        )
         sys.exit(2)
     except (ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
         # Numbers that nobody foresaw end in one line too; the traceback is there for who wants to report it.
         if os.environ.get("NOTSODEEP_TRACEBACK"):
             raise
         err.print(
-            f"error: {type(error).__name__}: {error}. The numbers given are beyond what this computation can hold.",
-            markup=False,
+            f"error: {type(error).__name__}: {error}. The numbers given are beyond what this computation can hold."
         )
         err.print("(NOTSODEEP_TRACEBACK=1 shows where.)")
         sys.exit(2)

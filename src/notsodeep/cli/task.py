@@ -33,6 +33,8 @@ def load_task(spec: str, standardise: bool | None, labels: str | None, seed: int
         return _task(split.train, split.test, None, None, 0)
     if split.train.y.is_floating_point():
         y, test_y = (part.float().reshape(len(part), -1) for part in (split.train.y, split.test.y))
+        if bool((y == y[0]).all()):
+            raise BadInput(f"Every label of {spec!r} is the same number: there is nothing to predict.")
         return _task(split.train, split.test, y, test_y, y.shape[1])
     classes = split.train.y.unique()
     if len(classes) < 2:

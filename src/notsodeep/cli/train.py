@@ -25,12 +25,12 @@ from notsodeep.cli.options import (
     VarAOption,
     VarBOption,
 )
-from notsodeep.cli.program import app, noted, print_json, working
+from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.task import Task, load_task
 from notsodeep.data.statistics import tau0
 from notsodeep.design import design
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NotConverged
 from notsodeep.models.batches import Batches
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
@@ -60,7 +60,7 @@ class WellPosed(StrEnum):
     monotone = "monotone"
 
 
-@app.command("train")
+@app.command("train", short_help="Train a DEQ, or its explicit twin.")
 def train_command(
     model: Annotated[
         Model, typer.Option(help="deq, the explicit network matched to it, or the plain one of as many layers.")
@@ -90,6 +90,8 @@ def train_command(
 ) -> None:
     """Train a network: its readout in closed form, then, with --epochs, all its weights."""
     checkpoint = _checkpoint(out, epochs, resume)
+    if resume and (checkpoint is None or not checkpoint.exists()):
+        err.print("note: there is no unfinished run to go on with; this one begins anew.")
     draw = torch.Generator().manual_seed(seed)
     started = time.perf_counter()
     with working("reading the data") as say:
@@ -108,7 +110,7 @@ def train_command(
                 scale_to_logits(network, Batches(task.x, task.y, 1024, draw))
     if epochs:
         with noted():
-            history = _train(network, task, epochs, optimiser, rate, batch, patience, draw, checkpoint, resume)
+            history = _train(network, task, epochs, optimiser, rate, batch, patience, seed, draw, checkpoint, resume)
         rows.append({"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task))
     seconds = round(time.perf_counter() - started, 1)
     record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": measure(task.y)}
@@ -120,10 +122,12 @@ def train_command(
     if as_json:
         print_json(record)
         return
-    stdout.print(f"data: {task.description}", markup=False)
-    stdout.print(f"network: {network.net}, {width} units a layer", markup=False)
+    stdout.print(f"data: {task.description}")
+    stdout.print(f"network: {network.net}, {width} units a layer")
     stdout.print(_table(rows, measure(task.y)))
-    stdout.print(f"{seconds} s" + (f"; written: {out}" if out is not None else ""), markup=False)
+    stdout.print(
+        f"{seconds} s; " + (f"written: {out}" if out is not None else "not kept: --out FILE.safetensors keeps it")
+    )
 
 
 def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
@@ -134,13 +138,16 @@ def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
         return None
     if out.suffix != ".safetensors" or out.is_dir() or not out.parent.is_dir():
         raise BadInput(f"{str(out)!r} cannot be written: --out names a .safetensors file in a folder that exists.")
-    return out.with_suffix(".checkpoint.safetensors") if epochs else None
+    checkpoint = out.with_suffix(".checkpoint.safetensors") if epochs else None
+    if checkpoint is not None and checkpoint.exists() and not resume:
+        raise BadInput(f"There is an unfinished run, {str(checkpoint)!r}: go on with it by --resume, or remove it.")
+    return checkpoint
 
 
 def _network(
     model: Model, net: Implicit, family: str, task: Task, width: int, well_posed: str | None, draw: torch.Generator
 ) -> DEQ | ENN:
-    features, radius = task.x.shape[1], tau0(task.x)
+    features, radius = task.x.shape[1], round(tau0(task.x), 6)  # what is beyond is rounding
     if model is Model.deq:
         return DEQ(
             net, features, width, task.outputs, tau0=radius, readout_bias=True, well_posed=well_posed, generator=draw
@@ -161,6 +168,7 @@ def _train(
     rate: float,
     batch: int,
     patience: int | None,
+    seed: int,
     draw: torch.Generator,
     checkpoint: Path | None,
     resume: bool,
@@ -176,19 +184,25 @@ def _train(
     assert y is not None
     if patience is not None:
         held = max(1, round(_VALIDATION * len(x)))
-        order = torch.randperm(len(x), generator=draw)
+        # By a generator of its own: a resumed run must hold out the same samples.
+        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
         validation = Batches(x[order[:held]], y[order[:held]], 1024)
         x, y = x[order[held:]], y[order[held:]]
-    return fit(
-        network,
-        Batches(x, y, batch, draw),
-        epochs,
-        optimiser=kinds[optimiser](network.parameters(), lr=rate),
-        validation=validation,
-        patience=patience,
-        checkpoint=checkpoint,
-        resume=resume,
-    )
+    try:
+        return fit(
+            network,
+            Batches(x, y, batch, draw),
+            epochs,
+            optimiser=kinds[optimiser](network.parameters(), lr=rate),
+            validation=validation,
+            patience=patience,
+            checkpoint=checkpoint,
+            resume=resume,
+        )
+    except NotConverged as error:
+        raise NotConverged(
+            f"{error} Here: a --rate below {rate:g}, or --well-posed spectral for a DEQ.", **error.data
+        ) from error
 
 
 def _scores(network: DEQ | ENN, task: Task) -> dict[str, float]:

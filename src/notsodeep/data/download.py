@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from notsodeep.data.files import output_folder, write_whole
 from notsodeep.errors import BadInput
+from notsodeep.numerics.progress import bar
 
 _TIMEOUT = 30.0
 """Seconds without an answer, for the connection and for each block."""
@@ -67,10 +67,10 @@ def _stream(url: str, to: Path, md5: str, label: str, progress: bool) -> None:
         raise _Failed(f"HTTP error {error.code} ({error.reason})") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _Failed(_reason(error)) from error
-    with response, to.open("wb") as stream, _bar(progress) as bar:
+    with response, to.open("wb") as stream, _bar(progress) as shown:
         length = response.headers.get("Content-Length", "")
         expected = int(length) if length.isdecimal() else None
-        task = bar.add_task(label, total=expected)
+        task = shown.add_task(label, total=expected)
         received, digest = 0, hashlib.md5(usedforsecurity=False)
         while block := _block(response):
             received += len(block)
@@ -78,7 +78,7 @@ def _stream(url: str, to: Path, md5: str, label: str, progress: bool) -> None:
                 raise _Failed(f"more than {_LARGEST} bytes were sent; no set is that large")
             digest.update(block)
             stream.write(block)
-            bar.update(task, advance=len(block))
+            shown.update(task, advance=len(block))
     if expected is not None and received != expected:
         raise _Failed(f"the connection ended after {received} of {expected} bytes")
     if digest.hexdigest() != md5:
@@ -99,4 +99,4 @@ def _reason(error: Exception) -> str:
 
 def _bar(shown: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown)
+    return bar(*columns, shown=shown)

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor, nn
 
 from notsodeep.data.checksum import md5_of
@@ -18,6 +16,7 @@ from notsodeep.data.image_sets import FEATURES
 from notsodeep.data.image_sets import images as load_images
 from notsodeep.data.store import cache_folder
 from notsodeep.errors import BadInput
+from notsodeep.numerics.progress import bar
 
 # ImageNet's, a colour channel each: what VGG-19 was trained with.
 _MEAN = (0.485, 0.456, 0.406)
@@ -44,8 +43,8 @@ def vgg19_features(
     device = images.device if parameter is None else parameter.device
     mean, deviation = (torch.tensor(v, device=device)[:, None, None] for v in (_MEAN, _DEVIATION))
     parts = []
-    with torch.inference_mode(), Progress(console=Console(stderr=True), transient=True, disable=not progress) as bar:
-        for part in bar.track(images.split(batch), description="VGG-19"):
+    with torch.inference_mode(), bar(shown=progress) as shown:
+        for part in shown.track(images.split(batch), description="VGG-19"):
             normalised = (part.to(device, torch.float32).reshape(-1, 3, 32, 32) - mean) / deviation
             parts.append(network(normalised).flatten(1).to("cpu", torch.float16))
     result = torch.cat(parts)

@@ -28,6 +28,8 @@ def encoded(values: np.ndarray[Any, Any], where: str) -> tuple[Tensor, tuple[str
         values = np.array(words, dtype=np.float64)
     if values.dtype.kind not in "fiub":
         raise BadInput(f"{where} holds labels of type {values.dtype}; expected numbers or words.")
+    if values.dtype.kind == "u" and values.size and int(values.max()) >= 2**63:
+        raise BadInput(f"{where} holds the label {int(values.max())}, above the {2**63 - 1} that we can count to.")
     if values.dtype.kind == "f":
         missing = np.argwhere(~np.isfinite(values))
         if len(missing):
@@ -74,7 +76,7 @@ def is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell  # 1_0 is a number to Python, and a name to everyone else
 
 
 def _word(value: Any, row: int, where: str) -> str:

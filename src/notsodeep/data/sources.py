@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from notsodeep.numerics.safe import refuse_if_too_large, samples
 __all__ = ["Dataset", "Standardiser", "as_found", "as_is", "image_settings", "load", "standardised"]
 
 _MIXTURE = {"n": "800", "p": "640", "seed": "0", "separation": "8", "spread": "8"}
-_IMAGES = {"split": "train", "n": "", "seed": "0", "classes": ""}
+_SOME = {"n": "", "seed": "0", "classes": ""}
+_IMAGES = {"split": "train", **_SOME}
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,9 @@ def as_is(spec: str, standardise: bool | None) -> bool:
 
 def as_found(spec: str, labels: str | int | None = None) -> Dataset:
     """The data of `spec` before anything is done to them."""
+    if not isinstance(spec, str | os.PathLike):
+        raise BadInput(f"load takes a name or the path of a file, got {type(spec).__name__}; arrays need no loading.")
+    spec = os.fspath(spec)
     name, _, arguments = spec.partition(":")
     known = {"gmm": _mixture, "digits": _digits}
     if name in known or image_settings(spec) is not None:
@@ -76,10 +81,11 @@ def image_settings(spec: str) -> dict[str, str] | None:
 
 
 def _digits(arguments: str) -> Dataset:
-    if arguments:
-        raise BadInput(f"digits has no settings; got {arguments!r}.")
+    """digits:n=500,classes=3/8,seed=0: all of them without settings."""
+    asked = settings("digits", arguments, _SOME)
     bunch = load_digits()
-    return Dataset(torch.from_numpy(bunch.data), torch.from_numpy(bunch.target), "digits (scikit-learn)")
+    x, y = torch.from_numpy(bunch.data), torch.from_numpy(bunch.target)
+    return _some("digits", asked, x, y, "digits (scikit-learn)", tuple("0123456789"))
 
 
 def _mixture(arguments: str) -> Dataset:
@@ -94,28 +100,39 @@ def _mixture(arguments: str) -> Dataset:
 
 
 def _images(spec: str) -> Dataset:
-    """Only the classes asked for, then n of what is left, at random."""
     name, asked = spec.partition(":")[0], image_settings(spec)
     assert asked is not None
-    n, seed = (whole(name, key, asked[key]) if asked[key] else None for key in ("n", "seed"))
-    classes = wholes(name, "classes", asked["classes"])
     chosen = image_set(name)
-    wrong = [k for k in classes or () if k >= len(chosen.classes)]
-    if wrong:
-        raise BadInput(f"{name} has no class {wrong[0]}; its classes are 0 … {len(chosen.classes) - 1}.")
+    _classes(name, asked, chosen.classes)  # told before the files are read
     x, y = images(name, asked["split"], wholes(name, "batches", asked.get("batches", "")))
-    parts = [f"{chosen.title} ({asked['split']})"]
+    return _some(name, asked, x, y, f"{chosen.title} ({asked['split']})", chosen.classes)
+
+
+def _classes(name: str, asked: dict[str, str], known: tuple[str, ...]) -> list[int] | None:
+    classes = wholes(name, "classes", asked["classes"])
+    wrong = [k for k in classes or () if k >= len(known)]
+    if wrong:
+        raise BadInput(f"{name} has no class {wrong[0]}; its classes are 0 … {len(known) - 1}.")
+    if classes is not None and len(set(classes)) < len(classes):
+        raise BadInput(f"{name}:classes={asked['classes']} names a class twice.")
+    return None if classes is None else list(classes)
+
+
+def _some(name: str, asked: dict[str, str], x: Tensor, y: Tensor, title: str, known: tuple[str, ...]) -> Dataset:
+    """Only the classes asked for, then n of what is left, at random."""
+    n, seed = (whole(name, key, asked[key]) if asked[key] else None for key in ("n", "seed"))
+    classes, parts = _classes(name, asked, known), [title]
     if classes is not None:
         kept = torch.isin(y, torch.tensor(classes))
         x, y = x[kept], y[kept]
-        parts.append(f"classes {' and '.join(chosen.classes[k] for k in classes)}")
+        parts.append(f"classes {' and '.join(known[k] for k in classes)}")
     if n is not None:
         if not 0 < n <= len(x):
-            raise BadInput(f"{spec!r} asks for n = {n} samples; there are {len(x)}, and at least one is needed.")
+            raise BadInput(f"{name} is asked for n = {n} samples; there are {len(x)}, and at least one is needed.")
         rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed or 0))[:n]
         x, y = x[rows], y[rows]
         parts.append(f"drawn with seed {seed}")
-    return Dataset(x, y, ", ".join(parts), chosen.classes)
+    return Dataset(x, y, ", ".join(parts), known)
 
 
 def _file(path: Path, labels: str | int | None) -> Dataset:

@@ -40,7 +40,7 @@ def cache_folder() -> Path:
 def search_folders() -> list[Path]:
     """The folders of $NOTSODEEP_DATA, in order, then the cache."""
     named = os.environ.get("NOTSODEEP_DATA", "").split(os.pathsep)
-    return [Path(folder).expanduser() for folder in named if folder.strip()] + [cache_folder()]
+    return [Path(os.path.expanduser(folder)) for folder in named if folder.strip()] + [cache_folder()]
 
 
 def obtain(files: Sequence[StoredFile], name: str, download: bool = True, archive: Archive | None = None) -> list[Path]:
@@ -92,7 +92,7 @@ def _download(missing: Sequence[StoredFile], allowed: bool, archive: Archive | N
     if not allowed:
         raise BadInput("downloading was not allowed (download=False)")
     if os.environ.get("NOTSODEEP_OFFLINE", "") not in ("", "0"):
-        raise BadInput("NOTSODEEP_OFFLINE is set, so nothing is downloaded")
+        raise BadInput("NOTSODEEP_OFFLINE is set")
     if archive is not None:
         _download_archive(archive)
     else:

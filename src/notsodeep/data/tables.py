@@ -40,8 +40,8 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         )
     if array.ndim != 2:
         raise BadInput(f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features).")
-    x = samples(array)
     where = repr(str(path))
+    x = samples(array, f"The data of {where}")
     if inside is None and wanted is not None:
         inside, where = read_labels(Path(wanted)), repr(wanted)
     if inside is None:
@@ -105,18 +105,23 @@ def _npz(path: Path, wanted: str | None) -> Table:
 def _csv(path: Path, wanted: str | None) -> Table:
     """Comma-separated numbers, with or without one line of column names (a first line without a single number)."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        first = [cell.strip().removeprefix("# ") for cell in next(csv.reader([lines.readline()]), [])]
-        header = 0 if any(map(is_number, first)) else 1
-        column = _column(first if header else len(first), wanted, path)
+        blank, line = 0, lines.readline()
+        while line and not line.strip():
+            blank, line = blank + 1, lines.readline()
+        first = [cell.strip().removeprefix("# ") for cell in next(csv.reader([line]), [])]
+        header = blank + (0 if any(map(is_number, first)) else 1)
+        column = _column(first if header > blank else len(first), wanted, path)
         others = None if column is None else [i for i in range(len(first)) if i != column]
         if others == []:
             raise BadInput(f"{str(path)!r} has one column only: with that as labels, no features are left.")
         lines.seek(0)
-        x = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2, usecols=others, quotechar='"')
+        x = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2, usecols=others, comments=None, quotechar='"')
         if column is None:
             return x, None
         lines.seek(0)
-        y = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=1, usecols=column, dtype=str, quotechar='"')
+        y = np.loadtxt(
+            lines, delimiter=",", skiprows=header, ndmin=1, usecols=column, dtype=str, comments=None, quotechar='"'
+        )
         return x, y
 
 

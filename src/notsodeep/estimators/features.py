@@ -44,7 +44,8 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised)
     def transform(self, X: Any) -> Any:
         """(n, width): z* of each sample."""
         x = self._inputs(X)
-        return in_batches(self.network_.to(x.dtype), x).numpy()
+        features = in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))
+        return features.to(x.dtype).numpy()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

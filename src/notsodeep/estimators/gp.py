@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations import ActivationLike
 from notsodeep.architecture import Implicit
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact import conjugate_kernel, pair_equation, tangent_kernel
 from notsodeep.numerics.safe import positive
 
@@ -45,22 +46,16 @@ class DEQKernel(Kernel):  # type: ignore[misc]
         kernel: str = "conjugate",
         tau0: float = 1.0,
         largest_var_a: float | None = None,
-        **options: Any,
+        active_dims: Any = None,
     ) -> None:
-        super().__init__(**options)
+        super().__init__(active_dims=active_dims)
         net = Implicit(activation, var_a, var_b)
         if kernel not in ("conjugate", "tangent"):
             raise BadInput(f"There is no kernel {kernel!r}; choose conjugate or tangent.")
-        largest = net.contraction_bound if largest_var_a is None else positive(largest_var_a, "largest_var_a")
-        if not _SMALLEST < net.var_a < largest:
-            raise BadInput(
-                f"var_a = {net.var_a:g} must lie between {_SMALLEST:g} and {largest:.4g}"
-                + (" = 1/(4L²)" if largest_var_a is None else "")
-                + "; start lower, or raise largest_var_a."
-            )
+        self.largest_var_a = _largest(net, largest_var_a, tau0)
         self.phi, self.kernel, self.tau0 = net.phi, kernel, positive(tau0, "tau0")
         for name, value, constraint in (
-            ("raw_var_a", net.var_a, Interval(_SMALLEST, largest)),
+            ("raw_var_a", net.var_a, Interval(_SMALLEST, self.largest_var_a)),
             ("raw_var_b", net.var_b, Positive()),
         ):
             self.register_parameter(name, nn.Parameter(torch.zeros(1)))
@@ -88,6 +83,12 @@ class DEQKernel(Kernel):  # type: ignore[misc]
         self._set("raw_var_b", value)
 
     def _set(self, name: str, value: float) -> None:
+        value = positive(value, name.removeprefix("raw_"))
+        if name == "raw_var_a" and not _SMALLEST < value < self.largest_var_a:
+            raise BadInput(
+                f"var_a = {value:g} must lie between {_SMALLEST:g} and {self.largest_var_a:.4g}; choose it lower, or build the "
+                "kernel with a larger largest_var_a."
+            )
         constraint = getattr(self, f"{name}_constraint")
         raw = getattr(self, name)
         self.initialize(**{name: constraint.inverse_transform(torch.as_tensor(float(value)).to(raw).expand_as(raw))})
@@ -121,6 +122,22 @@ class DEQKernel(Kernel):  # type: ignore[misc]
         return dense.diagonal() if diag else dense
 
 
+def _largest(net: Implicit, given: float | None, tau0: float) -> float:
+    """The bound of var_a: 1/(4L²), or the one given, if the kernel exists up to there."""
+    if given is None:
+        if net.contraction_bound <= _SMALLEST:
+            raise BadInput(
+                f"{net.phi} has no var_a that is sure to be admissible (L = {net.phi.lipschitz:g}); give largest_var_a."
+            )
+        return min(net.contraction_bound, 1e6)
+    largest = positive(given, "largest_var_a")
+    try:
+        Implicit(net.phi, largest, net.var_b).deviation(tau0)
+    except NotContractive as error:
+        raise BadInput(f"largest_var_a = {largest:g} is not admissible. {error}") from error
+    return largest
+
+
 class _Values(torch.autograd.Function):
     """The kernel as a function of two numbers."""
 
@@ -143,6 +160,8 @@ class _Values(torch.autograd.Function):
             h = _STEP * ctx.at[which]
             ahead, behind = ([theta + side * h * (k == which) for k, theta in enumerate(ctx.at)] for side in (1, -1))
             wide = [x.double() for x in ctx.inputs]
-            change = ctx.kernel.values(*ahead, *wide, ctx.diag) - ctx.kernel.values(*behind, *wide, ctx.diag)
+            with warnings.catch_warnings():  # about a σ_a² a little beyond the one that was asked for
+                warnings.simplefilter("ignore", NumericsWarning)
+                change = ctx.kernel.values(*ahead, *wide, ctx.diag) - ctx.kernel.values(*behind, *wide, ctx.diag)
             slopes.append(ctx.like.new_full((1,), float((change * grad.double()).sum()) / (2.0 * h)))
         return (*slopes, None, None, None, None)

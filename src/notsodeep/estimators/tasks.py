@@ -63,7 +63,8 @@ class Regresses(RegressorMixin, Learner):
 
     def predict(self, X: Any) -> Any:
         """(n,) or (n, K), as y was."""
-        out = self._outputs(self._inputs(X)).numpy() * self.target_scale_ + self.target_mean_
+        learnt = self._outputs(self._inputs(X)).numpy()
+        out = (learnt * self.target_scale_ + self.target_mean_).astype(learnt.dtype)
         return out.reshape(len(out), *self.target_shape_)
 
     def __sklearn_tags__(self) -> Any:

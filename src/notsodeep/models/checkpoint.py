@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ _BEST, _OPTIMISER, _NOW, _START = (f"{TRAINING}{part}/" for part in ("best", "op
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the data: the mean loss and, with a validation loader, the loss there and (classes) the accuracy."""
+    """One pass over the data: the mean loss and, with a validation loader, the loss there and (classes) the accuracy there."""
 
     loss: float
     validation_loss: float | None = None
-    accuracy: float | None = None
+    validation_accuracy: float | None = None
 
 
 @dataclass
@@ -84,7 +85,7 @@ class Checkpoint:
     def restore(self) -> tuple[Run, dict[str, Tensor]]:
         """The run, with module, optimiser and schedule as they were; and the random generators' states of that moment.
 
-        All that can be refused is refused before anything is changed.
+        Whatever is refused, nothing is changed.
         """
         stored = read_tensors(self.path)
         refuse_other_architecture(stored.record, self.module, self.path)
@@ -94,19 +95,41 @@ class Checkpoint:
             raise BadInput(
                 f"{str(self.path)!r} holds a network, but no training run to go on with: load(path) opens it."
             )
-        self._refuse_other_settings(stored.record["settings"])
-        now = _part(stored, _NOW)
-        if sum(name.startswith("loader.") for name in now) != len(self.generators):
+        before = copy.deepcopy((self.module.state_dict(), self._states()))
+        try:
+            self._refuse_other_settings(stored.record["settings"])
+            run = _run(stored)
+            now = _part(stored, _NOW)
+            for states in (now, run.epoch_start) if run.batch else (now,):
+                randomness.check(states, self.generators)
+            self._load_states(stored)
+            self.module.load_state_dict(weights)
+        except (TypeError, KeyError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+            self.module.load_state_dict(before[0])
+            self._restore_states(before[1])
+            if isinstance(error, BadInput):
+                raise
             raise BadInput(
-                f"The run in {str(self.path)!r} drew its batches from another kind of loader; give it the same one."
-            )
-        _restore_optimiser(self.optimiser, stored, self.path)
-        if self.schedule is not None:
-            self.schedule.load_state_dict(stored.record["schedule"])
-        self.module.load_state_dict(weights)
-        epochs = [Epoch(**epoch) for epoch in stored.record["epochs"]]
-        run = Run(epochs, **stored.record["run"], best=_part(stored, _BEST), epoch_start=_part(stored, _START))
+                f"The run in {str(self.path)!r} cannot be gone on with: {error!r}. Nothing was loaded."
+            ) from error
         return run, now
+
+    def _states(self) -> tuple[Any, Any]:
+        return self.optimiser.state_dict(), None if self.schedule is None else self.schedule.state_dict()
+
+    def _restore_states(self, states: tuple[Any, Any]) -> None:
+        self.optimiser.load_state_dict(states[0])
+        if self.schedule is not None:
+            self.schedule.load_state_dict(states[1])
+
+    def _load_states(self, stored: Stored) -> None:
+        record, (optimiser, schedule) = stored.record["optimiser"], self._states()
+        state: dict[int, dict[str, Any]] = {int(index): dict(numbers) for index, numbers in record["state"].items()}
+        for name, tensor in _part(stored, _OPTIMISER).items():
+            index, _, key = name.partition("/")
+            state[int(index)][key] = tensor
+        groups = _shaped(record["groups"], optimiser["param_groups"])
+        self._restore_states(({"state": state, "param_groups": groups}, _shaped(stored.record["schedule"], schedule)))
 
     def begin(self, resume: bool) -> bool:
         """Whether there is a run to go on with; one that would be overwritten is refused."""
@@ -127,7 +150,9 @@ class Checkpoint:
         ]
         if wrong:
             raise BadInput(
-                f"{str(self.path)!r} is of another run: {'; '.join(wrong)}. Nothing was loaded.", differences=wrong
+                f"{str(self.path)!r} is of another run: {'; '.join(wrong)}. Nothing was loaded. To train "
+                "further from its weights, load(path) them, and fit with a checkpoint of its own.",
+                differences=wrong,
             )
 
 
@@ -151,23 +176,32 @@ def _optimiser_state(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor
     return tensors, {"state": _plain(numbers, optimiser), "groups": _plain(state["param_groups"], optimiser)}
 
 
-def _restore_optimiser(optimiser: torch.optim.Optimizer, stored: Stored, path: Path) -> None:
-    record = stored.record["optimiser"]
-    state: dict[int, dict[str, Any]] = {int(index): dict(numbers) for index, numbers in record["state"].items()}
-    for name, tensor in _part(stored, _OPTIMISER).items():
-        index, _, key = name.partition("/")
-        state[int(index)][key] = tensor
-    groups = record["groups"]
-    for theirs, ours in zip(groups, optimiser.state_dict()["param_groups"], strict=False):
-        for name, value in ours.items():
-            if isinstance(value, tuple):  # JSON has lists only
-                theirs[name] = tuple(theirs[name])
-    try:
-        optimiser.load_state_dict({"state": state, "param_groups": groups})
-    except (ValueError, KeyError) as error:
-        raise BadInput(
-            f"The optimiser's state in {str(path)!r} is for other weights: {error}. Nothing was loaded."
-        ) from error
+def _run(stored: Stored) -> Run:
+    """How far the run had come; an error where that makes no sense."""
+    run = Run(
+        [Epoch(**epoch) for epoch in stored.record["epochs"]],
+        **stored.record["run"],
+        best=_part(stored, _BEST),
+        epoch_start=_part(stored, _START),
+    )
+    best = run.best_epoch
+    whole = isinstance(run.batch, int) and run.batch >= 0 and isinstance(run.samples, int) and run.samples >= 0
+    if not whole or not isinstance(run.loss, float) or not (best is None or 1 <= best <= len(run.epochs)):
+        raise ValueError(f"batch {run.batch!r}, samples {run.samples!r}, loss {run.loss!r}, best epoch {best!r}")
+    return run
+
+
+def _shaped(value: Any, like: Any) -> Any:
+    """`value`, as JSON gave it, in the containers of `like`: JSON has no tuples, and only text for keys."""
+    if isinstance(like, tuple | list) and isinstance(value, list):
+        inside = [_shaped(item, like[k] if k < len(like) else None) for k, item in enumerate(value)]
+        return tuple(inside) if isinstance(like, tuple) else inside
+    if isinstance(like, dict) and isinstance(value, dict):
+        names = {str(key): key for key in like}
+        return type(like)(
+            {names.get(key, key): _shaped(item, like.get(names.get(key, key))) for key, item in value.items()}
+        )
+    return value
 
 
 def _plain(value: Any, owner: object) -> Any:

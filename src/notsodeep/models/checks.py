@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -12,9 +13,9 @@ from notsodeep.errors import BadInput
 
 def count(value: object, name: str) -> int:
     """`value` as a whole number ≥ 1, or `BadInput`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise BadInput(f"{name} must be a whole number ≥ 1, got {value!r}.")
-    return value
+    return int(value)
 
 
 def batch(x: object, in_features: int, weight: Tensor, module: str) -> Tensor:

@@ -34,13 +34,16 @@ _RESPONSE_ROWS = 4096
 _TIMED_ROWS, _TIMED_RUNS = 512, 7
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Compiled:
     """The explicit network, the design that it follows, and what it keeps of the DEQ."""
 
     network: ENN
     design: Design
     certificate: Certificate
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.design.net} → {self.design.explicit})"
 
     def summary(self) -> str:
         return f"{self.design.net}  →  {self.design.explicit}\n{self.certificate.summary()}"
@@ -49,9 +52,9 @@ class Compiled:
         """The network as one ONNX file."""
         return self.network.to_onnx(path, check=check)
 
-    def to_source(self) -> str:
-        """The network as the text of a program that needs torch alone."""
-        return self.network.to_source()
+    def to_source(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The network as the text of a program that needs torch alone; also written to `path`, if given."""
+        return self.network.to_source(path)
 
 
 def compile_deq(
@@ -133,8 +136,7 @@ def _design(deq: DEQ, x: Tensor, family: str, trained: bool) -> tuple[Design, li
                 notes.append(
                     f"Designed for {net}, the DEQ before training: there is no design for it as it is now. {error}"
                 )
-    pairs = ((net, deq.tau0), (found.net, radius))
-    offsets = [float(moments_at(net.phi, of.deviation(t)).mean) for of, t in pairs]
+    offsets = [float(moments_at(net.phi, net.deviation(t)).mean) for t in (deq.tau0, radius)]
     if net.centre and abs(offsets[0] - offsets[1]) > 0.05 * found.target.gamma:
         text = (
             f"The data has τ0 = {radius:.4g}, the DEQ was centred for tau0 = {deq.tau0:.4g} (offsets {offsets[1]:.4g} and "

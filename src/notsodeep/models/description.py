@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from notsodeep import activations
-from notsodeep.activations import Activation, custom
+from notsodeep.activations import Activation, Custom, custom
 from notsodeep.architecture import Explicit, Implicit, Stacked
 from notsodeep.errors import BadInput
 from notsodeep.models.deq import DEQ
@@ -18,7 +19,7 @@ from notsodeep.models.explicit import ENN
 from notsodeep.numerics.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.numerics.iteration import Plan
 from notsodeep.numerics.precision import FullPrecision, MixedPrecision
-from notsodeep.numerics.records import from_record, to_record
+from notsodeep.numerics.records import from_record, made, to_record
 from notsodeep.numerics.solvers import Anderson, Broyden, Picard
 
 Functions = Mapping[str, Callable[[Tensor], Tensor]]
@@ -49,12 +50,11 @@ _FREE = ("plan", "adjoint", "frozen", "changed")
 
 
 def describe(module: nn.Module) -> Record:
-    """The record of a DEQ or an ENN; of any other module, its class only."""
+    """The record of a DEQ or an ENN; of any other module, how it prints."""
     if isinstance(module, DEQ):
-        weights = {"A": module.A, "B": module.B, "readout": module.readout.weight}
-        return {
+        record = {
             "kind": "DEQ",
-            "net": to_record(module.net, _KINDS),
+            "net": _net_record(module.net),
             "in_features": module.in_features,
             "width": module.width,
             "out_features": module.out_features,
@@ -66,51 +66,62 @@ def describe(module: nn.Module) -> Record:
             "dtype": _dtype_name(module.B),
             "plan": to_record(module.plan, _KINDS),
             "adjoint": to_record(module.adjoint, _KINDS),
-            "frozen": [name for name, weight in weights.items() if weight is not None and not weight.requires_grad],
             "changed": sorted(module.changed()),
         }
-    if isinstance(module, ENN):
-        parts = {"hidden": module.weights[0], "readout": module.readout.weight}
-        return {
+    elif isinstance(module, ENN):
+        record = {
             "kind": "ENN",
-            "net": to_record(module.net, _KINDS),
+            "net": _net_record(module.net),
             "in_features": module.in_features,
             "width": list(module.widths),
             "out_features": module.out_features,
             "bias": module.biases is not None,
             "readout_bias": module.readout.bias is not None,
             "dtype": _dtype_name(module.weights[0]),
-            "frozen": [name for name, weight in parts.items() if weight is not None and not weight.requires_grad],
         }
-    return {"kind": "module", "class": type(module).__qualname__}
+    else:
+        return {"kind": "module", "class": type(module).__qualname__, "form": str(module)}
+    return record | {"frozen": [name for name, weight in module.named_parameters() if not weight.requires_grad]}
 
 
 def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
     """The module of a record, on the meta device: its shapes without its numbers, however large a file says that it is."""
     if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN"):
         raise BadInput(f"The record is of {_kind(record)}; only a DEQ or an ENN can be built from one.")
-    parts = {key: from_record(part, _KINDS | {"Custom": _finder(functions or {})}) for key, part in record.items()}
-    kind, plan, _ = parts.pop("kind"), parts.pop("plan", Plan()), parts.pop("changed", ())
+    kinds = _KINDS | {"Custom": _finder(functions or {})}
+    parts = {key: from_record(part, kinds) for key, part in record.items()}
+    kind, changed, frozen = parts.pop("kind"), parts.pop("changed", ()), parts.pop("frozen", ())
     if parts.get("dtype") not in _DTYPES:
         raise BadInput(f"There is no dtype {parts.get('dtype')!r}; known are {', '.join(_DTYPES)}.")
-    parts["dtype"] = _DTYPES[parts["dtype"]]
-    try:
-        if kind == "ENN":
-            return ENN(**parts, device="meta")
-        choices = {field.name: getattr(plan, field.name) for field in fields(Plan)}
-        return DEQ(**parts, **choices, device="meta")
-    except (TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise BadInput(f"No {kind} can be built from this record: {error}.") from error
+    parts |= {"dtype": _DTYPES[parts["dtype"]], "device": "meta"}
+    if kind == "DEQ":
+        plan = parts.pop("plan", None)
+        if not isinstance(plan, Plan):
+            raise BadInput(f"DEQ cannot be made with plan = {plan!r:.60}.")
+        parts |= {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    module: DEQ | ENN = made(DEQ if kind == "DEQ" else ENN, kind, parts)
+    weights = dict(module.named_parameters())
+    unknown = [name for name in frozen if name not in weights] if isinstance(frozen, tuple) else [frozen]
+    if unknown or not isinstance(changed, tuple) or not all(isinstance(name, str) for name in changed):
+        raise BadInput(f"{kind} has no weights {unknown or changed!r:.60}.")
+    for name in frozen:
+        weights[name].requires_grad_(False)
+    return module
 
 
 def differences(theirs: Record, ours: Record) -> list[str]:
     """What of the architecture differs, each as "width: 512 in the file, 1024 here"; empty where the weights fit."""
     names = [name for name in {**ours, **theirs} if name not in _FREE]
-    return [
-        f"{name}: {_shown(theirs.get(name))} in the file, {_shown(ours.get(name))} here"
-        for name in names
-        if theirs.get(name) != ours.get(name)
-    ]
+    pairs = {name: (theirs.get(name), ours.get(name)) for name in names if theirs.get(name) != ours.get(name)}
+    if "form" in pairs:
+        pairs["form"] = _first_difference(*map(str, pairs["form"]))
+    return [f"{name}: {_shown(there)} in the file, {_shown(here)} here" for name, (there, here) in pairs.items()]
+
+
+def _first_difference(theirs: str, ours: str) -> tuple[str, str]:
+    """Of two texts, the first lines that differ."""
+    lines = zip_longest(theirs.splitlines(), ours.splitlines(), fillvalue="nothing")
+    return next((there.strip(), here.strip()) for there, here in lines if there != here)
 
 
 def _shown(part: Any) -> str:
@@ -118,6 +129,30 @@ def _shown(part: Any) -> str:
     if isinstance(part, dict) and "Custom" not in str(part):
         return str(from_record(part, _KINDS))
     return str(part)
+
+
+def _net_record(net: Any) -> Any:
+    record = to_record(net, _KINDS)
+    seen: dict[str, Custom] = {}
+    for phi in _customs(net):
+        if seen.setdefault(phi.label, phi).function is not phi.function:
+            raise BadInput(
+                f"Two activations of this network are called {phi.label!r}, and a file knows them by name: give them names "
+                "with nsd.custom(f, name=…)."
+            )
+    return record
+
+
+def _customs(value: Any) -> Iterator[Custom]:
+    """The user's own functions in a network."""
+    if isinstance(value, Custom):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _customs(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _customs(item)
 
 
 def _kind(record: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.architecture import Explicit
+from notsodeep.data.files import write_whole
 from notsodeep.errors import BadInput
 from notsodeep.models import checks
 from notsodeep.models.export import to_onnx
@@ -86,9 +88,13 @@ class ENN(nn.Module):
         """Write the network as one ONNX file, checked against this module (see `export.to_onnx`)."""
         return to_onnx(self, path, check=check)
 
-    def to_source(self) -> str:
-        """The text of a program that holds the network and its weights, and needs torch alone."""
-        return to_source(self)
+    def to_source(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The text of a program that holds the network and its weights, and needs torch alone; also written to `path`, if
+        given."""
+        text = to_source(self)
+        if path is not None:
+            write_whole(Path(path), lambda to: to.write_text(text, encoding="utf-8"))
+        return text
 
     def extra_repr(self) -> str:
         widths = self.widths[0] if len(set(self.widths)) == 1 else self.widths
@@ -142,7 +148,7 @@ def _scaled(fresh: Tensor, factor: float) -> Tensor:
 
 
 def _widths(width: int | Sequence[int], depth: int) -> tuple[int, ...]:
-    if isinstance(width, int):
+    if isinstance(width, int | Integral):
         return (checks.count(width, "width"),) * depth
     widths = tuple(checks.count(m, "width") for m in width)
     if len(widths) != depth:

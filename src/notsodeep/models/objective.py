@@ -17,7 +17,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 def usual_loss(out: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy where y is classes (n,), the mean square where it is real numbers, (n,) or (n, K)."""
     if y.is_floating_point():
-        return functional.mse_loss(out, targets_of(y, out.shape[-1]))
+        return functional.mse_loss(out, y if out.shape == y.shape else targets_of(y, out.shape[-1]))
     return functional.cross_entropy(out, _classes(y, out.shape[-1]))
 
 
@@ -35,7 +35,7 @@ def score(outputs: Tensor, y: Tensor) -> float:
     """Of outputs (n, K): the accuracy where y is classes (n,), R² where it is real numbers (n, K)."""
     if not y.is_floating_point():
         return float((outputs.argmax(1) == y.to(outputs.device)).double().mean())
-    wanted = y.to(outputs.device, torch.float64)
+    wanted = targets_of(y, outputs.shape[1]).to(outputs.device, torch.float64)
     missed, spread = (outputs.double() - wanted).square().mean(), (wanted - wanted.mean(0)).square().mean()
     return float(1.0 - missed / spread)
 
@@ -51,7 +51,8 @@ def _classes(y: Tensor, outputs: int) -> Tensor:
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= outputs:
         raise BadInput(
-            f"y holds class {low if low < 0 else high}; the network has {outputs} outputs, for classes 0 … {outputs - 1}."
+            f"y holds class {low if low < 0 else high}; the network has {outputs} output{'s' * (outputs > 1)}, for classes "
+            f"from 0 to {outputs - 1}."
         )
     return y.long()
 
@@ -59,10 +60,18 @@ def _classes(y: Tensor, outputs: int) -> Tensor:
 def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
     """(x, y) of a loader's batch, on the device of `like`, real numbers in its dtype."""
     if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
-        raise BadInput(f"A batch must be a pair of tensors (x, y); the loader gave {_what(batch)}.")
+        raise BadInput(
+            f"A batch must be a pair of tensors (x, y); the loader gave {_what(batch)}. Pass a DataLoader of samples and "
+            "labels, or a list of batches, [(x, y)]."
+        )
     x, y = batch
-    if y.ndim == 0 or len(x) != len(y):
-        raise BadInput(f"A batch has {len(x)} samples and {len(y) if y.ndim else 1} labels; they must be as many.")
+    if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
+        raise BadInput(
+            f"A batch has x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}; expected at least one sample, and a "
+            "label for each. Pass a DataLoader of samples and labels, or a list of batches, [(x, y)]."
+        )
+    if len(x) != len(y):
+        raise BadInput(f"A batch has {len(x)} samples and {len(y)} labels; they must be as many.")
     move = (part.to(like) if part.is_floating_point() else part.to(like.device) for part in (x, y))
     return next(move), next(move)
 
@@ -87,4 +96,6 @@ def evaluate(module: nn.Module, loader: Any, loss: Loss) -> tuple[float, float |
 
 
 def _what(batch: Any) -> str:
-    return f"{type(batch).__name__} of {len(batch)}" if isinstance(batch, tuple | list) else type(batch).__name__
+    if not isinstance(batch, tuple | list):
+        return type(batch).__name__
+    return f"{type(batch).__name__} of {', '.join(type(part).__name__ for part in batch[:4])}"

@@ -9,11 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from notsodeep.errors import BadInput
 
-def generators_of(loader: Any) -> list[torch.Generator]:
-    """The generators that a DataLoader (or `Batches`) orders its samples with, each once."""
-    sampler, grouped = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
-    holders = (loader, sampler, grouped, getattr(grouped, "sampler", None))
+
+def generators_of(*loaders: Any) -> list[torch.Generator]:
+    """The generators that DataLoaders (or `Batches`) order their samples with, each once."""
+    holders = [
+        holder
+        for loader in loaders
+        for grouped in [getattr(loader, "batch_sampler", None)]
+        for holder in (loader, getattr(loader, "sampler", None), grouped, getattr(grouped, "sampler", None))
+    ]
     found = [getattr(holder, "generator", None) for holder in holders]
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
@@ -32,6 +38,18 @@ def capture(generators: list[torch.Generator], device: torch.device) -> dict[str
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
     return states | {f"loader.{k}": generator.get_state() for k, generator in enumerate(generators)}
+
+
+def check(states: dict[str, Tensor], generators: list[torch.Generator]) -> None:
+    """An error unless `restore` can use these."""
+    missing = {"torch", "numpy.key", "numpy.rest", "python.words", "python.rest"} - set(states)
+    loaders = sum(name.startswith("loader.") for name in states)
+    if missing or loaders != len(generators):
+        raise BadInput(
+            f"The run drew its batches from {loaders} generators, and there are {len(generators)} now"
+            + (f" ({', '.join(missing)} are missing)" if missing else "")
+            + "; give it the same kind of loader."
+        )
 
 
 def restore(states: dict[str, Tensor], generators: list[torch.Generator], device: torch.device) -> None:

@@ -23,9 +23,10 @@ RIDGES = tuple(10.0 ** (k / 2) for k in range(-14, 3))
 _LOGIT_FACTORS, _LOGIT_SAMPLES = tuple(2.0 ** (k / 2) for k in range(13)), 4096
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearReadout:
-    """z ↦ z weightᵀ + bias, with the ridge that it was fitted with and the leave-one-out error (root mean square) there."""
+    """z ↦ z weightᵀ + bias, with the ridge that it was fitted with and the leave-one-out error (root mean square) there; NaN
+    where there was no ridge to choose, and so none was computed."""
 
     weight: Tensor
     bias: Tensor
@@ -34,6 +35,10 @@ class LinearReadout:
 
     def __call__(self, z: Tensor) -> Tensor:
         return z @ self.weight.T + self.bias
+
+    def __repr__(self) -> str:
+        outputs, width = self.weight.shape
+        return f"LinearReadout({width} → {outputs}, ridge={self.ridge:.3g}, left_out_error={self.left_out_error:.3g})"
 
 
 def best_readout(features: Features, x: Tensor, targets: Tensor, ridges: Sequence[float] = RIDGES) -> LinearReadout:
@@ -56,6 +61,8 @@ def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: b
     λ = ridge·tr Λ/m, a fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ): exact,
     for every ridge, in a second pass over the stream. Without `intercept` nothing is centred, and 1/n is left out.
     """
+    if not ridges:
+        raise BadInput("There is no ridge to choose from; give at least one.")
     sums = _Sums.of(stream, intercept)
     values, vectors = torch.linalg.eigh(sums.gram)
     values = values.clamp(min=0.0)
@@ -96,6 +103,9 @@ class _Sums:
                 gram = wide.new_zeros(wide.shape[1], wide.shape[1])
                 cross = wide.new_zeros(wide.shape[1], wanted.shape[1])
                 z_sum, t_sum, dtype = wide.new_zeros(wide.shape[1]), wide.new_zeros(wanted.shape[1]), z.dtype
+                # Sums about a point among the samples: far from it, Σzzᵀ − n z̄z̄ᵀ is a difference of two huge numbers.
+                z_near, t_near = (v.mean(0) if intercept else torch.zeros_like(v[0]) for v in (wide, wanted))
+            wide, wanted = wide - z_near, wanted - t_near
             gram.addmm_(wide.T, wide)
             cross.addmm_(wide.T, wanted)
             z_sum += wide.sum(0)
@@ -103,10 +113,14 @@ class _Sums:
             n += len(wide)
         if gram is None:
             raise BadInput("There is no sample to fit a readout to: the data gave no batch.")
-        z_mean, t_mean = (z_sum / n, t_sum / n) if intercept else (torch.zeros_like(z_sum), torch.zeros_like(t_sum))
+        if not bool(torch.isfinite(gram).all() and torch.isfinite(cross).all()):
+            raise BadInput("The features or the labels hold NaN or infinity: drop these samples first.")
+        if not intercept:
+            return _Sums(n, gram, cross, torch.zeros_like(z_sum), torch.zeros_like(t_sum), False, dtype)
+        z_mean, t_mean = z_sum / n, t_sum / n
         gram -= n * torch.outer(z_mean, z_mean)
         cross -= n * torch.outer(z_mean, t_mean)
-        return _Sums(n, gram, cross, z_mean, t_mean, intercept, dtype)
+        return _Sums(n, gram, cross, z_near + z_mean, t_near + t_mean, True, dtype)
 
     def centred(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         return z.double() - self.z_mean, t.to(z.device, torch.float64) - self.t_mean
@@ -119,13 +133,20 @@ def _left_out(
     totals = values.new_zeros(len(levels))
     own = 1.0 / sums.n if sums.intercept else 0.0
     inverse = torch.stack([1.0 / (values + level) for level in levels], dim=1)  # (m, ridges)
+    seen = 0
     for z, t in stream():
         rows, wanted = sums.centred(z, t)
+        seen += len(rows)
         rows = rows @ vectors
         leverage = rows.square() @ inverse + own  # (batch, ridges)
         rest = (1.0 - leverage).clamp(min=torch.finfo(torch.float64).eps)
         missed = wanted - rows @ shrunk  # (ridges, batch, K)
         totals += (missed.square().sum(2).T / rest.square()).sum(0)
+    if seen != sums.n:
+        raise BadInput(
+            f"The loader gave {sums.n} samples at first and {seen} the second time; a generator can be gone through once only: "
+            "pass a DataLoader, a list, or one ridge."
+        )
     return totals
 
 

@@ -44,7 +44,20 @@ def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str
 def read_tensors(path: str | Path) -> Stored:
     """The whole content, or `BadInput`: nothing of a file that was cut short or changed is given out."""
     path = Path(path)
-    with _opened(path) as file:
+    try:
+        return _read(path)
+    except (SafetensorError, OSError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{str(path)!r} is not a whole safetensors file: {error}. Nothing was loaded.") from error
+
+
+def _read(path: Path) -> Stored:
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
+    if not path.is_file():
+        raise BadInput(f"There is no file {str(path)!r}.")
+    with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         if set(metadata) != {"format", _RECORD, _SUM} or metadata["format"] != "pt":
             raise BadInput(
@@ -67,17 +80,6 @@ def read_tensors(path: str | Path) -> Stored:
     if form != _FORMAT:
         raise BadInput(f"{str(path)!r} is of format {form!r}; this version reads format {_FORMAT}. Update notsodeep.")
     return Stored(record, tensors)
-
-
-def _opened(path: Path) -> Any:
-    if path.is_dir():
-        raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
-    if not path.is_file():
-        raise BadInput(f"There is no file {str(path)!r}.")
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BadInput(f"{str(path)!r} is not a whole safetensors file: {error}. Nothing was loaded.") from error
 
 
 def _digest(text: str, tensors: dict[str, Tensor]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.models import checks, randomness
 from notsodeep.models.checkpoint import Checkpoint, Epoch, Run
 from notsodeep.models.objective import Loss, evaluate, pair, usual_loss
+from notsodeep.numerics.progress import bar
 
 _SECONDS = 60.0  # of work that a kill may cost, at most
 _RATE = 1e-3
@@ -56,9 +56,9 @@ def fit(
     """Train `module`, in place, on the (x, y) batches of `loader`, and say how it went.
 
     `optimiser` is any of torch's (Adam with rate 1e-3 unless given); `schedule` lets its rate fall to zero like a cosine, or is
-    a scheduler of torch's that is stepped every batch, or None. `loss(out, y)` is cross-entropy for classes and the mean square
-    for real numbers unless given. With `patience`, training ends after so many epochs without a better loss on the `validation`
-    loader, and the module gets the weights of the best one back.
+    a scheduler of torch's, which is stepped after every *batch*, or None. `loss(out, y)` is cross-entropy for classes and the
+    mean square for real numbers unless given. With `patience`, training ends after so many epochs without a better loss on the
+    `validation` loader, and the module gets the weights of the best one back.
 
     `checkpoint` names a file that is written at the end of every epoch, and every minute within one, whole or not at all:
     `load` opens it, and `resume=True` goes on from it, to the same numbers as if nothing had happened (given the same loader
@@ -73,21 +73,24 @@ def fit(
     patience = None if patience is None else checks.count(patience, "patience")
     if optimiser is None:
         optimiser = torch.optim.Adam(trained, lr=_RATE)
+    _refuse_unusable(optimiser, schedule, loss, trained)
     scheduler = _scheduler(schedule, optimiser, loader, epochs)
     loss = usual_loss if loss is None else loss
-    generators, device = randomness.generators_of(loader), trained[0].device
+    generators = randomness.generators_of(loader, validation)
     run, saved = Run(), None
     if checkpoint is not None:
-        settings: dict[str, Any] = {"optimiser": type(optimiser).__name__, "patience": patience}
-        settings |= {"batches": len(loader) if isinstance(loader, Sized) else None}
-        settings |= {"cosine over epochs": epochs if schedule == "cosine" else None}
+        settings = _settings(optimiser, schedule, loader, epochs, patience, generators)
         saved = Checkpoint(Path(checkpoint), module, optimiser, scheduler, generators, settings)
         if saved.begin(resume):
             run, now = saved.restore()
-            randomness.restore(now, generators, device)
+            randomness.restore(now, generators, trained[0].device)
+        else:
+            saved.write(run)  # what cannot be written is told before the work
     with _bar(loader, epochs, progress) as show:
         while len(run.epochs) < epochs and not run.stopped_early:
-            _train(module, loader, optimiser, scheduler, loss, run, saved, show)
+            _train(
+                module, _remaining(loader, run, trained[0], generators), optimiser, scheduler, loss, run, saved, show
+            )
             measured = (None, None) if validation is None else evaluate(module, validation, loss)
             run.epochs.append(Epoch(run.loss / run.samples, *measured))
             run.batch, run.loss, run.samples = 0, 0.0, 0
@@ -102,7 +105,7 @@ def fit(
 
 def _train(
     module: nn.Module,
-    loader: Iterable[Any],
+    batches: Iterable[tuple[Tensor, Tensor]],
     optimiser: torch.optim.Optimizer,
     scheduler: LRScheduler | None,
     loss: Loss,
@@ -111,9 +114,9 @@ def _train(
     show: Callable[[Run], None],
 ) -> None:
     """One epoch, or the rest of one."""
-    like, was, written = next(module.parameters()), module.training, time.monotonic()
+    was, written = module.training, time.monotonic()
     module.train()
-    for x, y in _remaining(loader, run, like):
+    for x, y in batches:
         value = loss(module(x), y)
         number = value.item()
         if not math.isfinite(number):
@@ -141,13 +144,14 @@ def _train(
         )
 
 
-def _remaining(loader: Iterable[Any], run: Run, like: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _remaining(
+    loader: Iterable[Any], run: Run, like: Tensor, generators: list[torch.Generator]
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of this epoch that are still to do.
 
     In mid-epoch the generators go back to its beginning, so that the loader gives the same batches; those done are skipped.
     """
-    generators, device = randomness.generators_of(loader), like.device
-    now = randomness.capture(generators, device)
+    now, device = randomness.capture(generators, like.device), like.device
     if run.batch:
         randomness.restore(run.epoch_start, generators, device)
     else:
@@ -172,6 +176,56 @@ def _choose(run: Run, module: nn.Module, patience: int) -> None:
     run.stopped_early = run.waited >= patience
 
 
+def _refuse_unusable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.Parameter]) -> None:
+    if not isinstance(optimiser, torch.optim.Optimizer) or isinstance(optimiser, torch.optim.LBFGS):
+        raise BadInput(
+            "optimiser must be one of torch.optim that steps on a gradient, such as Adam(module.parameters()); got "
+            f"{optimiser!r:.60}."
+        )
+    theirs = {id(weight) for group in optimiser.param_groups for weight in group["params"]}
+    if theirs.isdisjoint(map(id, trained)):
+        raise BadInput(
+            "The optimiser holds none of this module's weights: make it from module.parameters() of this module."
+        )
+    if isinstance(schedule, ReduceLROnPlateau):
+        raise BadInput("ReduceLROnPlateau wants a measure at each step; use patience=…, or another scheduler.")
+    if loss is not None and not callable(loss):
+        raise BadInput(
+            f"loss must be a function of the outputs and y, such as torch.nn.functional.mse_loss; got {loss!r}."
+        )
+
+
+def _settings(
+    optimiser: torch.optim.Optimizer,
+    schedule: LRScheduler | str | None,
+    loader: Iterable[Any],
+    epochs: int,
+    patience: int | None,
+    generators: list[torch.Generator],
+) -> dict[str, Any]:
+    """What makes a run that run, as JSON: a checkpoint is gone on with under these only."""
+    groups = optimiser.param_groups
+    return {
+        "optimiser": type(optimiser).__name__,
+        "rates": [float(group.get("initial_lr", group["lr"])) for group in groups],
+        "momenta": [[group.get(name) for name in ("momentum", "weight_decay")] for group in groups],
+        "weights": [[list(weight.shape) for weight in group["params"]] for group in groups],
+        "schedule": schedule if isinstance(schedule, str) else type(schedule).__name__,
+        "cosine over epochs": epochs if schedule == "cosine" else None,
+        "patience": patience,
+        "batches": _length(loader),
+        "seeds": [generator.initial_seed() for generator in generators],
+    }
+
+
+def _length(loader: Iterable[Any]) -> int | None:
+    """The number of batches, where it is known: a DataLoader of a stream has a length that it cannot tell."""
+    try:
+        return len(loader)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def _scheduler(
     schedule: LRScheduler | str | None, optimiser: torch.optim.Optimizer, loader: Iterable[Any], epochs: int
 ) -> LRScheduler | None:
@@ -181,23 +235,24 @@ def _scheduler(
         raise BadInput(
             f"schedule must be 'cosine', a scheduler of torch.optim.lr_scheduler, or None; got {schedule!r}."
         )
-    if not isinstance(loader, Sized):
+    batches = _length(loader)
+    if batches is None:
         raise BadInput(
             "A cosine schedule must know how many batches there are; give the loader a length, or schedule=None."
         )
-    return CosineAnnealingLR(optimiser, max(1, epochs * len(loader)))
+    return CosineAnnealingLR(optimiser, max(1, epochs * batches))
 
 
 @contextmanager
 def _bar(loader: Iterable[Any], epochs: int, shown: bool | str) -> Iterator[Callable[[Run], None]]:
     """A bar on the error stream, with the epoch and its mean loss so far."""
-    what, batches = shown if isinstance(shown, str) else "training", len(loader) if isinstance(loader, Sized) else None
+    what, batches = shown if isinstance(shown, str) else "training", _length(loader)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
-        task = bar.add_task(what, total=None if batches is None else epochs * batches)
+    with bar(*columns, shown=bool(shown)) as progress:
+        task = progress.add_task(what, total=None if batches is None else epochs * batches)
 
         def show(run: Run) -> None:
             text = f"{what}, epoch {len(run.epochs) + 1} of {epochs}, loss {run.loss / run.samples:.4g}"
-            bar.update(task, description=text, completed=len(run.epochs) * (batches or 0) + run.batch)
+            progress.update(task, description=text, completed=len(run.epochs) * (batches or 0) + run.batch)
 
         yield show

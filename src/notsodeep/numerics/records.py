@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from notsodeep.errors import BadInput
 
-_DEEPEST = 12  # a value inside a value …; ours go three deep, a hostile file would go on
+Kinds = Mapping[str, Callable[..., Any]]
+
+# A value inside a value … and numbers in a row: ours go three deep and to some sixty; a hostile file would go on.
+_DEEPEST, _LONGEST = 12, 256
 
 
-def to_record(value: Any, kinds: Mapping[str, Callable[..., Any]]) -> Any:
+def to_record(value: Any, kinds: Kinds) -> Any:
     """`value` with each dataclass of `kinds` as {"kind": name, field: …}; fields that are bare functions are left out."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
+        _refuse_long(value)
         return [to_record(item, kinds) for item in value]
     name = type(value).__name__
-    if not is_dataclass(value) or name not in kinds:
+    if not is_dataclass(value) or kinds.get(name) is not type(value):
         raise BadInput(
-            f"{value!r} is a {name}, which cannot be written to a file; these can: {', '.join(sorted(kinds))}."
+            f"{name} is a class of your own, which cannot be written to a file; these can: {', '.join(sorted(kinds))}."
         )
     parts = {field.name: getattr(value, field.name) for field in fields(value)}
     return {"kind": name} | {
@@ -28,11 +34,12 @@ def to_record(value: Any, kinds: Mapping[str, Callable[..., Any]]) -> Any:
     }
 
 
-def from_record(record: Any, kinds: Mapping[str, Callable[..., Any]], depth: int = 0) -> Any:
+def from_record(record: Any, kinds: Kinds, depth: int = 0) -> Any:
     """The value that `to_record` wrote: numbers and text as they are, lists as tuples, records by kinds[kind](**fields)."""
     if depth > _DEEPEST:
         raise BadInput(f"A record is nested more than {_DEEPEST} deep; no network is.")
     if isinstance(record, list):
+        _refuse_long(record)
         return tuple(from_record(item, kinds, depth + 1) for item in record)
     if not isinstance(record, dict):
         return record
@@ -40,7 +47,42 @@ def from_record(record: Any, kinds: Mapping[str, Callable[..., Any]], depth: int
     if not isinstance(kind, str) or kind not in kinds:
         raise BadInput(f"There is no kind {kind!r}; known are {', '.join(sorted(kinds))}.")
     parts = {key: from_record(part, kinds, depth + 1) for key, part in record.items() if key != "kind"}
+    return made(kinds[kind], kind, parts)
+
+
+def made(make: Callable[..., Any], name: str, parts: dict[str, Any]) -> Any:
+    """make(**parts), where each part is of the type that it is declared to be; else `BadInput`."""
+    hints = get_type_hints(make if is_dataclass(make) else getattr(make, "__init__", make))
+    for key, part in parts.items():
+        if key in hints and not _fits(part, hints[key]):
+            raise BadInput(f"{name} cannot be made with {key} = {part!r:.60}.")
     try:
-        return kinds[kind](**parts)
-    except (TypeError, AttributeError, OverflowError) as error:
-        raise BadInput(f"{kind} cannot be made from {', '.join(parts) or 'nothing'}: {error}.") from error
+        return make(**parts)
+    except BadInput:
+        raise
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise BadInput(f"{name} cannot be made from {', '.join(parts) or 'nothing'}: {error}.") from error
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether `value` is of the declared type, as far as a record can hold one."""
+    origin = get_origin(hint)
+    if hint is Any or hint is None or origin is Callable or isinstance(hint, str):
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, choice) for choice in get_args(hint))
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
+    wanted = origin or hint
+    return isinstance(value, wanted) if isinstance(wanted, type) else True
+
+
+def _refuse_long(values: Any) -> None:
+    if len(values) > _LONGEST:
+        raise BadInput(
+            f"A record holds {len(values)} values in a row; files hold up to {_LONGEST} coefficients or layers."
+        )
