@@ -1,4 +1,4 @@
-"""Fashion-MNIST on two cores: DEQ, matched and plain network with a closed-form readout; a DEQ trained as a whole, and compiled.
+"""Fashion-MNIST on two cores: DEQ, matched and plain network with a closed-form readout; a DEQ trained as a whole, compiled.
 
 Prints the figures of README and docs/practice.md. Needs the data set (see docs/practice.md); about ten minutes.
 """

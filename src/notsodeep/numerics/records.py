@@ -74,7 +74,8 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
     if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53
+        return whole or (isinstance(value, float) and math.isfinite(value))
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62
     wanted = origin or hint
