@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
@@ -82,6 +81,8 @@ def image_settings(spec: str) -> dict[str, str] | None:
 
 def _digits(arguments: str) -> Dataset:
     """digits:n=500,classes=3/8,seed=0: all of them without settings."""
+    from sklearn.datasets import load_digits  # most of a second to import, and nothing else here needs it
+
     asked = settings("digits", arguments, _SOME)
     bunch = load_digits()
     x, y = torch.from_numpy(bunch.data), torch.from_numpy(bunch.target)
