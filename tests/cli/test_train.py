@@ -111,10 +111,20 @@ def test_a_killed_program_is_resumed(notsodeep, tmp_path):
     assert "begins anew" in anew.stderr
 
 
-def test_training_that_diverges_names_the_options(notsodeep):
-    ran = notsodeep("train", *SMALL, "--epochs", "3", "--rate", "300")
+def test_training_that_diverges_names_the_options_and_can_be_tried_again(notsodeep, tmp_path):
+    out = ("--out", str(tmp_path / "net.safetensors"))
+    ran = notsodeep("train", *SMALL, "--epochs", "3", "--rate", "300", *out)
     assert ran.returncode == 2
     assert "--rate below 300" in ran.stderr
+    assert notsodeep("train", *SMALL, "--epochs", "1", "--rate", "1e-3", *out).returncode == 0
+
+
+def test_data_of_a_small_scale(notsodeep, tmp_path):
+    x = 1e-7 * np.random.default_rng(0).standard_normal((80, 4))
+    np.savez(tmp_path / "tiny.npz", x=x, y=x @ np.arange(4.0) * 1e7)
+    ran = notsodeep("train", "--data", str(tmp_path / "tiny.npz"), "--raw", "--width", "64", "--json")
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["results"][0]["test"] > 0.8
 
 
 @pytest.mark.parametrize(

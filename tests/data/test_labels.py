@@ -148,6 +148,9 @@ def test_marks_and_blanks_in_a_table_are_data_or_nothing(tmp_path):
     found = load(str(path), standardise=False, labels="name")
     assert found.classes == ("C", "C#", "F#")
     assert found.x.tolist() == [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    path.write_text("# made by hand\n# a,b,kind\n1,2,0\n3,4,1\n")
+    assert load(str(path), standardise=False, labels="kind").y.tolist() == [0, 1]
+    assert load(str(path), standardise=False).x.shape == (2, 3)
     path.write_text("1,2\n#3,4\n5,6\n")
     with pytest.raises(nsd.BadInput, match="cannot be read"):
         load(str(path))

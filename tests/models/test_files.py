@@ -5,6 +5,7 @@ import json
 import random
 import struct
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -222,6 +223,13 @@ def test_what_is_frozen_stays_frozen_however_it_was(tmp_path):
     with torch.no_grad():
         nsd.save(bounded, tmp_path / "a.safetensors")
     assert all(weight.requires_grad for weight in nsd.load(tmp_path / "a.safetensors").parameters())
+
+
+def test_many_frozen_weights_and_numbers_of_numpy(tmp_path):
+    deep = nsd.ENN(nsd.Explicit(["tanh"] * 150), P, 4, 2, bias=True, frozen="hidden")
+    assert len(nsd.load(nsd.save(deep, tmp_path / "a.safetensors")).weights) == 150
+    tolerant = deq(tol=np.float32(1e-4))
+    assert nsd.load(nsd.save(tolerant, tmp_path / "a.safetensors")).plan.tol == pytest.approx(1e-4)
 
 
 def test_headers_that_no_library_of_ours_reads(tmp_path):

@@ -68,6 +68,14 @@ def test_samples_far_from_zero_are_read_as_well(offset):
     torch.testing.assert_close(far.weight, near.weight, rtol=1e-6, atol=1e-8)
 
 
+def test_ridges_in_an_array():
+    z, t = draw(60, 5), draw(60, 1, 1)
+    given = torch.logspace(-6, 0, 4, dtype=torch.float64)
+    expected = best_readout(lambda rows: rows, z, t, given.tolist()).ridge
+    assert best_readout(lambda rows: rows, z, t, given).ridge == expected
+    assert best_readout(lambda rows: rows, z, t, given.numpy()).ridge == expected
+
+
 def test_equal_samples_are_read_as_their_mean():
     found = best_readout(lambda rows: rows, torch.ones(20, 3), draw(20, 1).float())
     assert not bool(found.weight.any())

@@ -141,7 +141,9 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
     while killed < 10:
         checkpoint, weights = tmp_path / "run.safetensors", tmp_path / "run.pt"
         process = started(context, checkpoint, weights)
-        time.sleep(choose.uniform(0.0, seconds))
+        while killed >= 3 and process.is_alive() and not checkpoint.exists():  # three may come before there is one
+            time.sleep(0.001)
+        time.sleep(choose.uniform(0.0, seconds if killed < 3 else 0.7 * seconds))
         if process.is_alive():
             os.kill(process.pid, signal.SIGKILL)
             process.join()
@@ -156,7 +158,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
         process.join()
         checkpoint.unlink(missing_ok=True)
         weights.unlink(missing_ok=True)
-    assert opened >= 5
+    assert opened >= 7
 
 
 class Stopped(Exception):
@@ -272,9 +274,7 @@ def test_a_checkpoint_of_another_architecture_names_the_difference(other, says, 
 def test_a_checkpoint_of_another_module_of_ones_own(tmp_path):
     path = tmp_path / "run.safetensors"
     run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Linear(5, 3)), epochs=1)
-    with pytest.raises(
-        nsd.BadInput, match=r"out_features=5, bias=True\) in the file, .*out_features=6, bias=True\) here"
-    ):
+    with pytest.raises(nsd.BadInput, match=r"0.weight is \(5, 8\) float32, not \(6, 8\) float32"):
         run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)), resume=True)
     with pytest.raises(nsd.BadInput, match="is of Sequential; only a DEQ or an ENN"):
         nsd.load(path)
@@ -496,3 +496,39 @@ def test_a_checkpoint_that_cannot_be_written_is_told_before_the_work(tmp_path):
     with pytest.raises(nsd.BadInput, match="Cannot write"):
         nsd.fit(module, loader(), 1, checkpoint=tmp_path / "nowhere" / "a.safetensors")
     assert same(module.state_dict(), before)
+
+
+def test_another_activation_of_ones_own_module_is_named(tmp_path):
+    path = tmp_path / "run.safetensors"
+    run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.ReLU()), epochs=1)
+    with pytest.raises(nsd.BadInput, match="form: 1: ReLU in the file, 1: Tanh here"):
+        run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.Tanh()), epochs=1, resume=True)
+
+
+def test_a_module_that_prints_its_weights_can_be_resumed(tmp_path):
+    class Printing(torch.nn.Linear):
+        def extra_repr(self):
+            return f"{float(self.weight.detach().sum()):.6f} {object()}"
+
+    path = tmp_path / "run.safetensors"
+    run(path, module=Printing(8, 3), epochs=1, schedule=None)
+    assert len(run(path, module=Printing(8, 3), epochs=2, schedule=None, resume=True)[1].epochs) == 2
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_failed_at_once_does_not_stand_in_the_way(resume, tmp_path):
+    path, module = tmp_path / "run.safetensors", torch.nn.Linear(8, 3)
+    with pytest.raises(nsd.BadInput, match="class 9"):
+        nsd.fit(module, [(torch.zeros(2, 8), torch.tensor([0, 9]))], 2, checkpoint=path)
+    assert len(nsd.fit(module, loader(), 3, checkpoint=path, resume=resume, progress=False).epochs) == 3
+
+
+def test_a_schedule_of_the_momentum_goes_on_with_the_same_objects(tmp_path):
+    module = torch.nn.Linear(8, 3)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+    schedule = schedulers.OneCycleLR(optimiser, 0.2, total_steps=48)
+    options = {"optimiser": optimiser, "schedule": schedule, "checkpoint": tmp_path / "run.safetensors", "resume": True}
+    with pytest.raises(Stopped):
+        nsd.fit(module, loader(), 4, loss=stopping(30), progress=False, **options)
+    history = nsd.fit(module, loader(), 4, loss=functional.cross_entropy, progress=False, **options)
+    assert len(history.epochs) == 4

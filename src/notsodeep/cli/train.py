@@ -32,6 +32,7 @@ from notsodeep.data.statistics import tau0
 from notsodeep.design import design
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.models.batches import Batches
+from notsodeep.models.checkpoint import has_begun
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
 from notsodeep.models.files import save
@@ -90,7 +91,7 @@ def train_command(
 ) -> None:
     """Train a network: its readout in closed form, then, with --epochs, all its weights."""
     checkpoint = _checkpoint(out, epochs, resume)
-    if resume and (checkpoint is None or not checkpoint.exists()):
+    if resume and (checkpoint is None or not has_begun(checkpoint)):
         err.print("note: there is no unfinished run to go on with; this one begins anew.")
     draw = torch.Generator().manual_seed(seed)
     started = time.perf_counter()
@@ -101,7 +102,7 @@ def train_command(
         say(f"building the {model.value} network")
         network = _network(model, net, family, task, width, None if well_posed is None else well_posed.value, draw)
         rows: list[dict[str, Any]] = []
-        going_on = checkpoint is not None and checkpoint.exists() and resume
+        going_on = checkpoint is not None and resume and has_begun(checkpoint)
         if not going_on:
             say("fitting the readout")
             ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
@@ -139,7 +140,7 @@ def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
     if out.suffix != ".safetensors" or out.is_dir() or not out.parent.is_dir():
         raise BadInput(f"{str(out)!r} cannot be written: --out names a .safetensors file in a folder that exists.")
     checkpoint = out.with_suffix(".checkpoint.safetensors") if epochs else None
-    if checkpoint is not None and checkpoint.exists() and not resume:
+    if checkpoint is not None and has_begun(checkpoint) and not resume:
         raise BadInput(f"There is an unfinished run, {str(checkpoint)!r}: go on with it by --resume, or remove it.")
     return checkpoint
 
@@ -147,7 +148,7 @@ def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
 def _network(
     model: Model, net: Implicit, family: str, task: Task, width: int, well_posed: str | None, draw: torch.Generator
 ) -> DEQ | ENN:
-    features, radius = task.x.shape[1], round(tau0(task.x), 6)  # what is beyond is rounding
+    features, radius = task.x.shape[1], float(f"{tau0(task.x):.6g}")  # what is beyond is rounding
     if model is Model.deq:
         return DEQ(
             net, features, width, task.outputs, tau0=radius, readout_bias=True, well_posed=well_posed, generator=draw

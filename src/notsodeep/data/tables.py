@@ -103,14 +103,18 @@ def _npz(path: Path, wanted: str | None) -> Table:
 
 
 def _csv(path: Path, wanted: str | None) -> Table:
-    """Comma-separated numbers, with or without one line of column names (a first line without a single number)."""
+    """Comma-separated numbers, with or without a line of column names: the first line without a single number, or, as
+    np.savetxt writes it, the last of the lines above the numbers that begin with #."""
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        blank, line = 0, lines.readline()
-        while line and not line.strip():
-            blank, line = blank + 1, lines.readline()
-        first = [cell.strip().removeprefix("# ") for cell in next(csv.reader([line]), [])]
-        header = blank + (0 if any(map(is_number, first)) else 1)
-        column = _column(first if header > blank else len(first), wanted, path)
+        above, named, line = 0, "", lines.readline()
+        while line and (not line.strip() or line.lstrip().startswith("#")):
+            above, named, line = above + 1, line.strip().lstrip("# ") or named, lines.readline()
+        first, names = (next(csv.reader([text]), []) for text in (line, named))
+        first, names = ([cell.strip() for cell in cells] for cells in (first, names))
+        header, has_names = above, len(names) == len(first)
+        if not any(map(is_number, first)):
+            header, names, has_names = above + 1, first, True
+        column = _column(names if has_names else len(first), wanted, path)
         others = None if column is None else [i for i in range(len(first)) if i != column]
         if others == []:
             raise BadInput(f"{str(path)!r} has one column only: with that as labels, no features are left.")

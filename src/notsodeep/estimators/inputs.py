@@ -71,7 +71,7 @@ def ridges(ridge: Any) -> tuple[float, ...]:
 
 def radius(x: Tensor) -> float:
     """τ0 of x, without the last digits, which are rounding: 1 for standardised data, and where every sample is zero."""
-    return round(tau0(x), 6) if bool(x.any()) else 1.0
+    return float(f"{tau0(x):.6g}") if bool(x.any()) else 1.0
 
 
 def _tensor(array: Any) -> Tensor:

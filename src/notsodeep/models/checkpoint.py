@@ -133,7 +133,7 @@ class Checkpoint:
 
     def begin(self, resume: bool) -> bool:
         """Whether there is a run to go on with; one that would be overwritten is refused."""
-        there = self.path.exists()
+        there = has_begun(self.path)
         if there and not resume:
             raise BadInput(
                 f"There is a checkpoint {str(self.path)!r} already. resume=True goes on with that run; to begin anew, remove "
@@ -154,6 +154,18 @@ class Checkpoint:
                 "further from its weights, load(path) them, and fit with a checkpoint of its own.",
                 differences=wrong,
             )
+
+
+def has_begun(path: Path) -> bool:
+    """Whether there is a file with work in it, or one that we cannot read: of a run that failed in its first batch nothing is
+    worth keeping."""
+    if not path.exists():
+        return False
+    try:
+        record = read_tensors(path).record
+        return bool(record["epochs"] or record["run"]["batch"])
+    except (BadInput, KeyError, TypeError):
+        return True
 
 
 def _part(stored: Stored, prefix: str) -> dict[str, Tensor]:

@@ -50,7 +50,7 @@ _FREE = ("plan", "adjoint", "frozen", "changed")
 
 
 def describe(module: nn.Module) -> Record:
-    """The record of a DEQ or an ENN; of any other module, how it prints."""
+    """The record of a DEQ or an ENN; of any other module, the classes of its parts."""
     if isinstance(module, DEQ):
         record = {
             "kind": "DEQ",
@@ -80,7 +80,8 @@ def describe(module: nn.Module) -> Record:
             "dtype": _dtype_name(module.weights[0]),
         }
     else:
-        return {"kind": "module", "class": type(module).__qualname__, "form": str(module)}
+        parts = (f"{name or 'module'}: {type(part).__qualname__}" for name, part in module.named_modules())
+        return {"kind": "module", "class": type(module).__qualname__, "form": "\n".join(parts)}
     return record | {"frozen": [name for name, weight in module.named_parameters() if not weight.requires_grad]}
 
 
@@ -89,8 +90,9 @@ def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
     if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN"):
         raise BadInput(f"The record is of {_kind(record)}; only a DEQ or an ENN can be built from one.")
     kinds = _KINDS | {"Custom": _finder(functions or {})}
-    parts = {key: from_record(part, kinds) for key, part in record.items()}
-    kind, changed, frozen = parts.pop("kind"), parts.pop("changed", ()), parts.pop("frozen", ())
+    names = {key: record.get(key, []) for key in ("changed", "frozen")}
+    parts = {key: from_record(part, kinds) for key, part in record.items() if key not in names}
+    kind = parts.pop("kind")
     if parts.get("dtype") not in _DTYPES:
         raise BadInput(f"There is no dtype {parts.get('dtype')!r}; known are {', '.join(_DTYPES)}.")
     parts |= {"dtype": _DTYPES[parts["dtype"]], "device": "meta"}
@@ -101,10 +103,12 @@ def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
         parts |= {field.name: getattr(plan, field.name) for field in fields(Plan)}
     module: DEQ | ENN = made(DEQ if kind == "DEQ" else ENN, kind, parts)
     weights = dict(module.named_parameters())
-    unknown = [name for name in frozen if name not in weights] if isinstance(frozen, tuple) else [frozen]
-    if unknown or not isinstance(changed, tuple) or not all(isinstance(name, str) for name in changed):
-        raise BadInput(f"{kind} has no weights {unknown or changed!r:.60}.")
-    for name in frozen:
+    for given in names.values():
+        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+            raise BadInput(f"{kind} has no weights {given!r:.60}.")
+    for name in names["frozen"]:
+        if name not in weights:
+            raise BadInput(f"{kind} has no weights {name!r:.60}.")
         weights[name].requires_grad_(False)
     return module
 

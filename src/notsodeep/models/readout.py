@@ -61,6 +61,7 @@ def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: b
     λ = ridge·tr Λ/m, a fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ): exact,
     for every ridge, in a second pass over the stream. Without `intercept` nothing is centred, and 1/n is left out.
     """
+    ridges = tuple(float(ridge) for ridge in ridges)
     if not ridges:
         raise BadInput("There is no ridge to choose from; give at least one.")
     sums = _Sums.of(stream, intercept)

@@ -208,7 +208,9 @@ def _settings(
     return {
         "optimiser": type(optimiser).__name__,
         "rates": [float(group.get("initial_lr", group["lr"])) for group in groups],
-        "momenta": [[group.get(name) for name in ("momentum", "weight_decay")] for group in groups],
+        # Some schedules turn the momentum up and down.
+        "momenta": [None if "max_momentum" in group else group.get("momentum") for group in groups],
+        "weight decay": [group.get("weight_decay") for group in groups],
         "weights": [[list(weight.shape) for weight in group["params"]] for group in groups],
         "schedule": schedule if isinstance(schedule, str) else type(schedule).__name__,
         "cosine over epochs": epochs if schedule == "cosine" else None,

@@ -6,6 +6,7 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from notsodeep.errors import BadInput
@@ -20,6 +21,8 @@ def to_record(value: Any, kinds: Kinds) -> Any:
     """`value` with each dataclass of `kinds` as {"kind": name, field: …}; fields that are bare functions are left out."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Real):  # numpy's
+        return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, tuple | list):
         _refuse_long(value)
         return [to_record(item, kinds) for item in value]
