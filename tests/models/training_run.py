@@ -45,7 +45,7 @@ def run_and_write(checkpoint, weights):
     """The whole run, going on where an earlier one was stopped, with a checkpoint after every batch."""
     torch.set_num_threads(1)
     training._SECONDS = 0.0
-    module, _ = run(checkpoint, resume=True)
+    module, _ = run(checkpoint, resume=True, epochs=3)
     torch.save(module.state_dict(), weights)
 
 
