@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import torch
+import torch._dynamo  # optimisers import it at their first step: here once, for every process that is forked
 
 import notsodeep as nsd
 from notsodeep.models import training
