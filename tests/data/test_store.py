@@ -149,7 +149,7 @@ def archive_of(server, contents):
 
 
 def test_an_archive_gives_its_named_members_only(folders, server):
-    archive = archive_of(server, {"in/a": A, "../../out": b"x", "/tmp/never": b"x", "in/other": b"x", "in/b": B})
+    archive = archive_of(server, {"in/a": A, "../../out": b"x", "/never": b"x", "in/other": b"x", "in/b": B})
     assert obtain(archive.members[:1], "s", archive=archive) == [folders[1] / "s/in/a"]
     # b came along, and the archive is gone.
     assert files_below(folders[1].parent.parent) == ["cache/notsodeep/s/in/a", "cache/notsodeep/s/in/b"]

@@ -91,18 +91,17 @@ def train_command(
 ) -> None:
     """Train a network: its readout in closed form, then, with --epochs, all its weights."""
     checkpoint = _checkpoint(out, epochs, resume)
-    if resume and (checkpoint is None or not has_begun(checkpoint)):
+    going_on = resume and checkpoint is not None and has_begun(checkpoint)
+    if resume and not going_on:
         err.print("note: there is no unfinished run to go on with; this one begins anew.")
     draw = torch.Generator().manual_seed(seed)
     started = time.perf_counter()
+    rows: list[dict[str, Any]] = []
     with working("reading the data") as say:
         task = load_task(data, standardise, labels, seed)
         assert task.y is not None
-        net = Implicit(activation, var_a, var_b)
         say(f"building the {model.value} network")
-        network = _network(model, net, family, task, width, None if well_posed is None else well_posed.value, draw)
-        rows: list[dict[str, Any]] = []
-        going_on = checkpoint is not None and resume and has_begun(checkpoint)
+        network = _network(model, Implicit(activation, var_a, var_b), family, task, width, well_posed, draw)
         if not going_on:
             say("fitting the readout")
             ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
@@ -113,22 +112,21 @@ def train_command(
         with noted():
             history = _train(network, task, epochs, optimiser, rate, batch, patience, seed, draw, checkpoint, resume)
         rows.append({"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task))
-    seconds = round(time.perf_counter() - started, 1)
     record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": measure(task.y)}
-    record |= {"results": rows, "seconds": seconds}
+    record |= {"results": rows, "seconds": round(time.perf_counter() - started, 1)}
     if out is not None:
         record["file"] = str(save(network, out))
-        if checkpoint is not None:
-            checkpoint.unlink(missing_ok=True)
-    if as_json:
-        print_json(record)
-        return
-    stdout.print(f"data: {task.description}")
-    stdout.print(f"network: {network.net}, {width} units a layer")
-    stdout.print(_table(rows, measure(task.y)))
-    stdout.print(
-        f"{seconds} s; " + (f"written: {out}" if out is not None else "not kept: --out FILE.safetensors keeps it")
-    )
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)
+    (print_json if as_json else _print)(record)
+
+
+def _print(record: dict[str, Any]) -> None:
+    stdout.print(f"data: {record['data']}")
+    stdout.print(f"network: {record['network']}, {record['width']} units a layer")
+    stdout.print(_table(record["results"], record["measure"]))
+    kept = f"written: {record['file']}" if "file" in record else "not kept: --out FILE.safetensors keeps it"
+    stdout.print(f"{record['seconds']} s; {kept}")
 
 
 def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
@@ -146,13 +144,18 @@ def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
 
 
 def _network(
-    model: Model, net: Implicit, family: str, task: Task, width: int, well_posed: str | None, draw: torch.Generator
+    model: Model,
+    net: Implicit,
+    family: str,
+    task: Task,
+    width: int,
+    well_posed: WellPosed | None,
+    draw: torch.Generator,
 ) -> DEQ | ENN:
     features, radius = task.x.shape[1], float(f"{tau0(task.x):.6g}")  # what is beyond is rounding
     if model is Model.deq:
-        return DEQ(
-            net, features, width, task.outputs, tau0=radius, readout_bias=True, well_posed=well_posed, generator=draw
-        )
+        kept = None if well_posed is None else well_posed.value
+        return DEQ(net, features, width, task.outputs, tau0=radius, readout_bias=True, well_posed=kept, generator=draw)
     if well_posed is not None:
         raise BadInput("--well-posed is about a DEQ's equilibrium; an explicit network has none.")
     explicit = design(net, x=task.x[:_DESIGN_SAMPLES], tau0=radius, family=family).explicit
