@@ -104,9 +104,17 @@ def _images(spec: str) -> Dataset:
     name, asked = spec.partition(":")[0], image_settings(spec)
     assert asked is not None
     chosen = image_set(name)
-    _classes(name, asked, chosen.classes)  # told before the files are read
-    x, y = images(name, asked["split"], wholes(name, "batches", asked.get("batches", "")))
+    batches = wholes(name, "batches", asked.get("batches", ""))
+    (
+        _classes(name, asked, chosen.classes),
+        _count_and_seed(name, asked),
+    )  # what is wrong is told before the files are read
+    x, y = images(name, asked["split"], batches)
     return _some(name, asked, x, y, f"{chosen.title} ({asked['split']})", chosen.classes)
+
+
+def _count_and_seed(name: str, asked: dict[str, str]) -> tuple[int | None, int]:
+    return whole(name, "n", asked["n"]) if asked["n"] else None, whole(name, "seed", asked["seed"] or "0")
 
 
 def _classes(name: str, asked: dict[str, str], known: tuple[str, ...]) -> list[int] | None:
@@ -121,7 +129,7 @@ def _classes(name: str, asked: dict[str, str], known: tuple[str, ...]) -> list[i
 
 def _some(name: str, asked: dict[str, str], x: Tensor, y: Tensor, title: str, known: tuple[str, ...]) -> Dataset:
     """Only the classes asked for, then n of what is left, at random."""
-    n, seed = (whole(name, key, asked[key]) if asked[key] else None for key in ("n", "seed"))
+    n, seed = _count_and_seed(name, asked)
     classes, parts = _classes(name, asked, known), [title]
     if classes is not None:
         kept = torch.isin(y, torch.tensor(classes))
@@ -130,7 +138,7 @@ def _some(name: str, asked: dict[str, str], x: Tensor, y: Tensor, title: str, kn
     if n is not None:
         if not 0 < n <= len(x):
             raise BadInput(f"{name} is asked for n = {n} samples; there are {len(x)}, and at least one is needed.")
-        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed or 0))[:n]
+        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:n]
         x, y = x[rows], y[rows]
         parts.append(f"drawn with seed {seed}")
     return Dataset(x, y, ", ".join(parts), known)
