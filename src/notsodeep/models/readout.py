@@ -57,30 +57,62 @@ def best_readout(features: Features, x: Tensor, targets: Tensor, ridges: Sequenc
 def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: bool = True) -> LinearReadout:
     """argmin ‖Z Rᵀ + c − T‖² + ridge·(tr ZᵀZ/m)·‖R‖², Z centred, with the ridge of the smallest leave-one-out error.
 
-    The ridge is relative to the mean of the features' squares, so that one list serves every network. With V Λ Vᵀ = ZᵀZ and
-    λ = ridge·tr Λ/m, a fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ): exact,
-    for every ridge, in a second pass over the stream. Without `intercept` nothing is centred, and 1/n is left out.
+    The ridge is relative to the mean of the features' squares, so that one list serves every network. Without `intercept`
+    nothing is centred. See `RidgePath`.
     """
     ridges = tuple(float(ridge) for ridge in ridges)
     if not ridges:
         raise BadInput("There is no ridge to choose from; give at least one.")
-    sums = _Sums.of(stream, intercept)
-    values, vectors = torch.linalg.eigh(sums.gram)
-    values = values.clamp(min=0.0)
-    # Round-off of the smallest eigenvalues is not signal; equal samples have no direction to read, only the mean.
-    floor = float(values.sum()) * torch.finfo(torch.float64).eps or 1.0
-    levels = [max(ridge * float(values.mean()), floor) for ridge in ridges]
-    along = vectors.T @ sums.cross
-    shrunk = torch.stack([along / (values + level)[:, None] for level in levels])  # (ridges, m, K)
-    if len(levels) == 1 or sums.n < 2:
-        best, error = 0, math.nan
-    else:
-        errors = _left_out(stream, sums, vectors, values, levels, shrunk)
+    return RidgePath.of(stream, intercept).best(ridges)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RidgePath:
+    """The readouts of one stream for every ridge: V Λ Vᵀ = ZᵀZ, Z centred, and VᵀZᵀT.
+
+    A fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ), λ = ridge·tr Λ/m: exact,
+    for every ridge, in a second pass over the stream. Without an intercept 1/n is left out.
+    """
+
+    stream: Stream
+    sums: _Sums
+    values: Tensor
+    vectors: Tensor
+    along: Tensor
+
+    @classmethod
+    def of(cls, stream: Stream, intercept: bool = True) -> RidgePath:
+        sums = _Sums.of(stream, intercept)
+        values, vectors = torch.linalg.eigh(sums.gram)
+        return cls(stream, sums, values.clamp(min=0.0), vectors, vectors.T @ sums.cross)
+
+    @property
+    def level(self) -> float:
+        """tr ZᵀZ/m, which ridges are relative to."""
+        return float(self.values.mean())
+
+    def at(self, ridge: float, error: float = math.nan) -> LinearReadout:
+        """The readout with this ridge."""
+        weight = (self.vectors @ self._shrunk([self._added(ridge)])[0]).T
+        bias = self.sums.t_mean - weight @ self.sums.z_mean
+        return LinearReadout(weight.to(self.sums.dtype), bias.to(self.sums.dtype), ridge, error)
+
+    def best(self, ridges: Sequence[float]) -> LinearReadout:
+        """The readout with the ridge of the smallest leave-one-out error."""
+        if len(ridges) == 1 or self.sums.n < 2:
+            return self.at(ridges[0])
+        levels = [self._added(ridge) for ridge in ridges]
+        errors = _left_out(self.stream, self.sums, self.vectors, self.values, levels, self._shrunk(levels))
         best = int(errors.argmin())
-        error = float((errors[best] / (sums.n * sums.cross.shape[1])).sqrt())
-    weight = (vectors @ shrunk[best]).T
-    bias = sums.t_mean - weight @ sums.z_mean
-    return LinearReadout(weight.to(sums.dtype), bias.to(sums.dtype), ridges[best], error)
+        return self.at(ridges[best], float((errors[best] / (self.sums.n * self.sums.cross.shape[1])).sqrt()))
+
+    def _added(self, ridge: float) -> float:
+        """Round-off of the smallest eigenvalues is not signal; equal samples have no direction to read, only the mean."""
+        floor = float(self.values.sum()) * torch.finfo(torch.float64).eps or 1.0
+        return max(ridge * self.level, floor)
+
+    def _shrunk(self, levels: Sequence[float]) -> Tensor:
+        return torch.stack([self.along / (self.values + level)[:, None] for level in levels])  # (ridges, m, K)
 
 
 @dataclass(frozen=True, eq=False)

@@ -72,3 +72,19 @@ def leading_directions(x: Tensor, k: int) -> Tensor:
 def _gram_product(x: Tensor, v: np.ndarray) -> np.ndarray:
     vector = torch.as_tensor(v.ravel(), dtype=x.dtype, device=x.device)
     return (x.T @ (x @ vector)).cpu().numpy()
+
+
+def top_eigenvectors(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest eigenvalues of a dense symmetric matrix, descending, and their eigenvectors as columns (n, k)."""
+    n = len(matrix)
+    if n <= DENSE_SPECTRUM or k >= n:
+        values, vectors = torch.linalg.eigh(matrix)
+        return values[n - k :].flip(0), vectors[:, n - k :].flip(1)
+
+    def product(v: np.ndarray) -> np.ndarray:
+        return (matrix @ torch.as_tensor(v.ravel(), dtype=matrix.dtype, device=matrix.device)).cpu().numpy()
+
+    operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
+    found, columns = eigsh(operator, k=k, which="LA", v0=np.random.default_rng(0).standard_normal(n))
+    order = np.argsort(found)[::-1]
+    return torch.as_tensor(found[order].copy()).to(matrix), torch.as_tensor(columns[:, order].copy()).to(matrix)

@@ -1,0 +1,141 @@
+"""`notsodeep reproduce`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+
+from notsodeep.cli.options import JsonOption
+from notsodeep.cli.program import app, err, noted, print_json, working
+from notsodeep.cli.program import out as stdout
+from notsodeep.cli.report import print_results
+from notsodeep.data.files import output_folder
+from notsodeep.errors import BadInput
+from notsodeep.experiments.experiment import Experiment
+from notsodeep.experiments.registry import EXPERIMENTS, chosen
+from notsodeep.experiments.runner import Outcome, Progress, run
+from notsodeep.experiments.store import Store
+from notsodeep.numerics.progress import bar
+from notsodeep.report.results import write_results
+
+_SAID_EVERY = 30.0  # seconds, where there is no bar
+_SHOWN = ("kind", "data", "activation", "n", "width", "device", "seed")
+
+
+@app.command("reproduce", short_help="The papers' experiments, and a report.")
+def reproduce_command(
+    names: Annotated[list[str], typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all.", show_default=False)],
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full/--quick",
+            help="The paper's sizes (a GPU helps), or minutes on two cores. [default: quick]",
+            show_default=False,
+        ),
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the records, figures and report; a run that was stopped goes on from it.")
+    ] = Path("results"),
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is one.")] = "auto",
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a setting: L5.seeds=1, L1.sizes=200/400 (repeatable).", show_default=False),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the experiments of the papers and write a report of every claim beside the number found here.
+
+    What was computed before, with the same settings, is not computed again.
+    """
+    experiments = chosen(names)
+    configs = _configs(experiments, full, change or [])
+    where = _device(device)
+    store = Store(output_folder(out))
+    for experiment in experiments:
+        store.records(experiment.name)  # a damaged file is told before the work
+    with noted(), _shown() as show:
+        outcome = run(configs, store, where, show)
+    with working("drawing figures and writing the report"):
+        results = write_results(store, out)
+    if as_json:
+        print_json(
+            {
+                "computed": outcome.computed,
+                "found": outcome.found,
+                "left_out": outcome.left_out,
+                "claims": [c.to_dict() for c in results.claims],
+            }
+        )
+    else:
+        print_results(results)
+        stdout.print(f"computed {outcome.computed} records, found {outcome.found}")
+    _tell_left_out(outcome)
+
+
+def _configs(experiments: list[Experiment], full: bool, changes: list[str]) -> list[tuple[Experiment, Any]]:
+    asked: dict[str, dict[str, str]] = {}
+    for text in changes:
+        left, equals, value = text.partition("=")
+        name, dot, setting = left.partition(".")
+        if not (equals and dot) or name.upper() not in EXPERIMENTS:
+            raise BadInput(f"--set takes EXPERIMENT.SETTING=VALUE, such as L5.seeds=1; got {text!r}.")
+        if name.upper() not in {experiment.name for experiment in experiments}:
+            raise BadInput(f"--set {text} is about {name.upper()}, which is not among the experiments to run.")
+        asked.setdefault(name.upper(), {})[setting.strip()] = value.strip()
+    return [(experiment, experiment.config(full, asked.get(experiment.name))) for experiment in experiments]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise BadInput(f"--device must be auto, cpu or cuda, got {name!r}.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch sees no CUDA device here. Use --device cpu.")
+    return torch.device(name)
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Progress], None]]:
+    """A bar on a terminal; elsewhere a line for each experiment, and every half minute."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    with bar(*columns) as progress:
+        task = progress.add_task("", total=None, left="")
+        said: dict[str, Any] = {"at": -_SAID_EVERY, "experiment": ""}
+
+        def show(now: Progress) -> None:
+            left = f"about {_duration(now.remaining)} left" if now.doing else ""
+            doing = ", ".join(str(now.doing[key]) for key in _SHOWN if key in now.doing) if now.doing else "done"
+            progress.update(
+                task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, left=left
+            )
+            late = time.monotonic() - said["at"] > _SAID_EVERY or now.experiment != said["experiment"]
+            if progress.disable and now.doing and late:
+                err.print(f"{now.experiment}: {now.done} of {now.total} done, {left}")
+                said.update(at=time.monotonic(), experiment=now.experiment)
+
+        yield show
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _tell_left_out(outcome: Outcome) -> None:
+    if outcome.left_out:
+        for name, why in outcome.left_out.items():
+            err.print(f"left out, {name}: {why}")
+        raise typer.Exit(2)

@@ -1,0 +1,67 @@
+"""What an experiment is: a value that names its settings, its computations and its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import torch
+
+from notsodeep.errors import BadInput
+from notsodeep.experiments.claims import Claim
+from notsodeep.experiments.record import Record
+
+Values = dict[str, Any]
+Records = Mapping[str, list[Record]]
+"""By the experiment's name; an experiment without records has an empty list."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`name` L1, what it shows in a line, and the settings of its two sizes, each a frozen `Config`.
+
+    `units(config)` are the computations, each a frozen value whose fields are a record's config; `run(unit, device)` gives its
+    numbers; `cost(unit)` roughly its seconds on two cores, which remaining times start from; `claims(records, command)` what
+    follows from them (and from other experiments' records). `notes` are the sentences of the report that no number says.
+    """
+
+    name: str
+    title: str
+    shows: str
+    quick: Any
+    full: Any
+    units: Callable[[Any], Sequence[Any]]
+    run: Callable[[Any, torch.device], Values]
+    cost: Callable[[Any], float]
+    claims: Callable[[Records, str], list[Claim]]
+    notes: Callable[[Records], list[str]]
+
+    def config(self, full: bool, changes: dict[str, str] | None = None) -> Any:
+        """The settings of a size, with some of them changed by text: {"seeds": "3", "activations": "relu/tanh"}."""
+        base = self.full if full else self.quick
+        known = {field.name: getattr(base, field.name) for field in fields(base)}
+        parsed = {}
+        for name, text in (changes or {}).items():
+            if name not in known:
+                raise BadInput(f"{self.name} has no setting {name!r}; it has {', '.join(known)}.")
+            parsed[name] = _parsed(f"{self.name}'s {name}", text, known[name])
+        return replace(base, **parsed)
+
+
+def settings(unit: Any) -> dict[str, Any]:
+    """A unit's fields, as a record's config holds them."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(unit).items()}
+
+
+def _parsed(what: str, text: str, like: Any) -> Any:
+    """`text` as a value of the kind of `like`; a tuple's items stand between slashes."""
+    if isinstance(like, tuple):
+        return tuple(_parsed(what, item, like[0]) for item in text.split("/"))
+    try:
+        if isinstance(like, bool):
+            return {"yes": True, "no": False}[text]
+        return type(like)(text)
+    except (ValueError, KeyError):
+        kind = {bool: "yes or no", int: "a whole number", float: "a number"}.get(type(like), "text")
+        raise BadInput(f"{what} must be {kind}, got {text!r}.") from None

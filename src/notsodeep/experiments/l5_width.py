@@ -1,0 +1,158 @@
+"""L5, at one width: readouts of the features of a DEQ and its rivals, and how far apart the networks are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from notsodeep.experiments.experiment import Values, settings
+from notsodeep.experiments.feature_cache import FeatureCache
+from notsodeep.experiments.record import key
+from notsodeep.experiments.rivals import Networks, Task, best_factor, load_task, networks
+from notsodeep.kernels.compare import relative_gap
+from notsodeep.models.objective import score
+from notsodeep.models.readout import BATCH, RIDGES, LinearReadout, RidgePath
+from notsodeep.models.sgd_readout import SGD, sgd_readouts
+
+DRAWN = ("deq", "matched", "plain", "deq_again")
+RIVALS = ("matched", "plain", "rescaled", "deq_again")
+_KERNEL_SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class WidthUnit:
+    """`train` and `test` are numbers of samples, 0 for all; `rate` is that of SGD."""
+
+    kind: str
+    data: str
+    activation: str
+    var_a: float
+    width: int
+    train: int
+    test: int
+    rate: float
+    batch: int
+    epochs: int
+    seed: int
+
+
+def run(unit: WidthUnit, device: torch.device) -> Values:
+    """Test accuracy by SGD and in closed form; against the DEQ: agreement of answers, gaps of kernels and of predictions."""
+    task = load_task(unit.data, unit.train, unit.test, device)
+    nets = networks(unit.activation, unit.var_a)
+    factor = best_factor(nets, task.test_x)
+    cache = FeatureCache(key("L5", settings(unit)))
+    train, test, seconds = _features(unit, nets, task, cache)
+    # By SGD the factor is a rate; a readout in closed form with a ridge of its own does not see it.
+    by_sgd = _by_sgd(unit, train, test, task, factor**0.5)
+    paths = {name: RidgePath.of(_Stream(z, task.y, task.classes)) for name, z in train.items()}
+    own = {name: path.best(RIDGES) for name, path in paths.items()}
+    by_ridge = {name: readout(test[name]) for name, readout in own.items()}
+    values = {
+        "accuracy": {"sgd": _accuracy(by_sgd, task), "ridge": _accuracy(by_ridge, task)},
+        "agreement": {"sgd": _agreement(by_sgd), "ridge": _agreement(by_ridge)},
+        "kernel_gap": _kernel_gaps(unit, nets, task, factor),
+        "prediction_gap": _prediction_gaps(paths, own["deq"], test, factor),
+        "solver_gap": _solver_gap(unit, nets, task),
+        "ridge": {name: readout.ridge for name, readout in own.items()},
+        "factor": factor,
+        "seconds": seconds,
+    }
+    cache.clear()
+    return values
+
+
+def _features(
+    unit: WidthUnit, nets: Networks, task: Task, cache: FeatureCache
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
+    train, test, seconds = {}, {}, {}
+    for name in DRAWN:
+        module = nets.module(name, task.x.shape[1], unit.width, unit.seed).to(task.x.device)
+        began = time.perf_counter()
+        train[name] = cache.get(f"{name}-train", module.features, task.x, unit.width)
+        test[name] = cache.get(f"{name}-test", module.features, task.test_x, unit.width)
+        if task.x.is_cuda:
+            torch.cuda.synchronize()
+        seconds[name] = round(time.perf_counter() - began, 3)
+    return train, test, seconds
+
+
+class _Stream:
+    """Features and one-hot targets, batch by batch."""
+
+    def __init__(self, z: Tensor, y: Tensor, classes: int) -> None:
+        self.z, self.targets = z, functional.one_hot(y, classes)
+
+    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.z.split(BATCH), self.targets.split(BATCH), strict=True)
+
+
+def _by_sgd(
+    unit: WidthUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, scale: float
+) -> dict[str, Tensor]:
+    """Test outputs of each network, the plain one also with its features times `scale`."""
+    sgd = SGD(unit.rate, unit.batch, unit.epochs)
+    of = {"deq": "deq", **{name: "plain" if name == "rescaled" else name for name in RIVALS}}
+    # On a GPU all at once; elsewhere one by one, as all features together may not fit.
+    groups = [tuple(of)] if task.x.is_cuda else [(name,) for name in of]
+    readouts: dict[str, LinearReadout] = {}
+    for names in groups:
+        draw = torch.Generator().manual_seed(unit.seed)
+        stacked = torch.stack([train[of[name]] for name in names]) if len(names) > 1 else train[of[names[0]]][None]
+        scales = [scale if name == "rescaled" else 1.0 for name in names]
+        found = sgd_readouts(stacked, task.y, task.classes, sgd, draw, scales)
+        readouts |= dict(zip(names, found, strict=True))
+    return {name: readouts[name](test[of[name]]) for name in of}
+
+
+def _accuracy(outputs: Mapping[str, Tensor], task: Task) -> dict[str, float]:
+    return {name: score(out, task.test_y) for name, out in outputs.items()}
+
+
+def _agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
+    """The share of test samples to which each network gives the DEQ's answer."""
+    answers = {name: out.argmax(1) for name, out in outputs.items()}
+    return {name: float((a == answers["deq"]).double().mean()) for name, a in answers.items() if name != "deq"}
+
+
+@torch.no_grad()
+def _kernel_gaps(unit: WidthUnit, nets: Networks, task: Task, factor: float) -> dict[str, float]:
+    """‖ZZᵀ − Z'Z'ᵀ‖/‖ZZᵀ‖ on test samples, the equilibria solved to round-off."""
+    x = task.test_x[:_KERNEL_SAMPLES]
+    grams = {}
+    for name in DRAWN:
+        z = nets.module(name, x.shape[1], unit.width, unit.seed, tol=None).to(x.device).features(x).double()
+        grams[name] = z @ z.T
+    grams["rescaled"] = factor * grams["plain"]
+    return {name: relative_gap(grams["deq"], grams[name]) for name in RIVALS}
+
+
+def _prediction_gaps(
+    paths: Mapping[str, RidgePath], chosen: LinearReadout, test: Mapping[str, Tensor], factor: float
+) -> dict[str, float]:
+    """‖f − f_deq‖/‖f_deq‖ of kernel regression, f about its mean over the samples, all with the DEQ's own absolute ridge."""
+    added = chosen.ridge * paths["deq"].level
+    levels = {name: path.level for name, path in paths.items()} | {"rescaled": factor * paths["plain"].level}
+    outputs = {}
+    for name, level in levels.items():
+        of = "plain" if name == "rescaled" else name
+        outputs[name] = paths[of].at(added / level)(test[of]).double()
+    centred = {name: out - out.mean(0) for name, out in outputs.items()}
+    size = float(centred["deq"].norm())
+    return {name: float((centred[name] - centred["deq"]).norm()) / size for name in RIVALS}
+
+
+@torch.no_grad()
+def _solver_gap(unit: WidthUnit, nets: Networks, task: Task) -> float:
+    """The relative distance of the features at the paper's tolerance from those solved to round-off."""
+    x = task.test_x[:_KERNEL_SAMPLES]
+    loose, tight = (
+        nets.module("deq", x.shape[1], unit.width, unit.seed, **tol).to(x.device).features(x)  # type: ignore[arg-type]
+        for tol in ({}, {"tol": None})
+    )
+    return float((loose - tight).norm() / tight.norm())

@@ -1,0 +1,33 @@
+"""The figures of the papers' experiments, drawn from their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from notsodeep.experiments.record import Record
+from notsodeep.figures.accuracy import accuracy_drawings
+from notsodeep.figures.cost import cost_drawings
+from notsodeep.figures.kernel_gap import kernel_gap_drawings
+from notsodeep.figures.spectra import spectra_drawings
+from notsodeep.figures.style import Drawing, style
+
+__all__ = ["Drawing", "drawings"]
+
+
+def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[Drawing]:
+    """The figures of an experiment, from the records of all of them by name; [] where there is nothing to draw."""
+    own = list(records.get(experiment, []))
+    if not own:
+        return []
+    with style():
+        match experiment:
+            case "L1":
+                return kernel_gap_drawings(own)
+            case "L2" | "L3" | "L4":
+                return spectra_drawings(experiment, own)
+            case "L5":
+                return accuracy_drawings(own)
+            case "L6":
+                return cost_drawings(own, list(records.get("L5", [])))
+            case _:
+                return []

@@ -1,0 +1,188 @@
+"""What a report says, before it has a form: claims, and a section for each experiment."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from notsodeep.data.files import output_folder
+from notsodeep.errors import BadInput, NotSoDeepError
+from notsodeep.experiments import experiment as experiments
+from notsodeep.experiments.claims import Claim, Verdict
+from notsodeep.experiments.experiment import Experiment, Records
+from notsodeep.experiments.record import Record, key
+from notsodeep.experiments.registry import EXPERIMENTS
+from notsodeep.experiments.store import Store
+from notsodeep.figures.reproduce import drawings
+from notsodeep.figures.style import save
+from notsodeep.report.summary import Settings, Summary, settings, summary
+from notsodeep.report.text import counted, plain
+
+TITLE = "Implicit against explicit networks: the papers’ claims, computed anew"
+ABOUT = (
+    "Ling et al. (ICML 2024) show that a wide deep equilibrium model (DEQ) has nearly the same kernels as an explicit network "
+    "of one or two hidden layers with a designed activation. Here each number of theirs stands beside the same number computed "
+    "by notsodeep, with its spread, and a verdict. “Sharper” means: found, and better than they say by more than the spread."
+)
+_SIZES = ("quick", "full")
+_PIXELS_PER_INCH = 96
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure on disk, numbered through the report; its size in pixels of a screen."""
+
+    number: int
+    name: str
+    caption: str
+    png: Path
+    svg: Path
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment."""
+
+    name: str
+    title: str
+    shows: str
+    claims: tuple[Claim, ...]
+    notes: tuple[str, ...]
+    pictures: tuple[Picture, ...]
+    settings: Settings
+    summary: Summary
+    command: str
+
+    @property
+    def anchor(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Content:
+    """All of it; `left_out` says which records have no part in it."""
+
+    sections: tuple[Section, ...]
+    summary: Summary
+    left_out: tuple[str, ...]
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return tuple(claim for section in self.sections for claim in section.claims)
+
+    @property
+    def pictures(self) -> tuple[Picture, ...]:
+        return tuple(picture for section in self.sections for picture in section.pictures)
+
+    @property
+    def verdicts(self) -> str:
+        """ "7 claims: 4 reproduced, 2 sharper, 1 not reproduced"."""
+        count = Counter(claim.verdict for claim in self.claims)
+        order = (Verdict.reproduced, Verdict.sharper, Verdict.not_reproduced)
+        parts = [f"{count[verdict]} {verdict}" for verdict in order if count[verdict]]
+        return f"{counted(len(self.claims), 'claim')}{': ' * bool(parts)}{', '.join(parts)}"
+
+
+def gather(store: Store, figures: Path) -> Content:
+    """Read the records, judge the claims, and draw the figures into their folder. `BadInput` where there is no record."""
+    records, left_out = _known(store)
+    if not any(records.values()):
+        why = f" ({' '.join(left_out)})" if left_out else ""
+        raise BadInput(
+            f"There are no records in {str(store.folder / 'records')!r}{why}. Run `notsodeep reproduce` first, or name "
+            "the folder of a run."
+        )
+    output_folder(figures)
+    sections: list[Section] = []
+    for name in (name for name, mine in records.items() if mine):
+        before = sum(len(section.pictures) for section in sections)
+        with _readable(store, name):
+            sections.append(_section(EXPERIMENTS[name], records, figures, before))
+    everything = [record for mine in records.values() for record in mine]
+    return Content(tuple(sections), summary(everything), left_out)
+
+
+def _section(experiment: Experiment, records: Records, figures: Path, before: int) -> Section:
+    mine = records[experiment.name]
+    command, coverage = _command(experiment, mine)
+    return Section(
+        name=experiment.name,
+        title=plain(experiment.title),
+        shows=plain(experiment.shows),
+        claims=tuple(_clean(claim) for claim in experiment.claims(records, command)),
+        notes=(*map(plain, experiment.notes(records)), *coverage),
+        pictures=_pictures(experiment.name, records, figures, before),
+        settings=settings(mine),
+        summary=summary(mine),
+        command=command,
+    )
+
+
+def _known(store: Store) -> tuple[dict[str, list[Record]], tuple[str, ...]]:
+    """The records of each known experiment, in the registry's order, and a sentence on the others."""
+    known: dict[str, list[Record]] = {name: [] for name in EXPERIMENTS}
+    others: Counter[tuple[str, str]] = Counter()
+    for file in store.experiments():
+        for record in store.records(file):
+            if record.experiment == file and file in known:
+                known[file].append(record)
+            else:
+                others[plain(f"records/{file}.jsonl", 80), plain(record.experiment, 80)] += 1
+    left_out = tuple(
+        f"{counted(count, 'record')} of “{name}” in {file} left out: no experiment of that name belongs there."
+        for (file, name), count in others.items()
+    )
+    return known, left_out
+
+
+def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[str]]:
+    """The command that makes the records again, and what is to be said where it does not make just these."""
+    there = {record.key for record in records}
+    planned = {size: _planned(experiment, size) for size in _SIZES}
+    size = max(_SIZES, key=lambda each: len(there & planned[each]))
+    both, other, said = len(there & planned[size]), len(there - planned[size]), []
+    if 0 < both < len(planned[size]):
+        said.append(f"Not all of it was run: {both} of the {len(planned[size])} computations of the command below.")
+    if other:
+        these = f"{counted(other, 'computation')} {'is' if other == 1 else 'are'}"
+        said.append(f"{these} not of the command below: with other settings, or on a device that is not here.")
+    return f"notsodeep reproduce {experiment.name} --{size}", said
+
+
+def _planned(experiment: Experiment, size: str) -> set[str]:
+    return {key(experiment.name, experiments.settings(unit)) for unit in experiment.units(getattr(experiment, size))}
+
+
+def _clean(claim: Claim) -> Claim:
+    words = {name: plain(text) for name, text in claim.to_dict().items()}
+    return Claim(**words | {"verdict": claim.verdict})  # type: ignore[arg-type]
+
+
+def _pictures(name: str, records: Records, folder: Path, before: int) -> tuple[Picture, ...]:
+    pictures = []
+    for number, drawing in enumerate(drawings(name, records), start=before + 1):
+        # A name may hold words of a record: never a path.
+        file = re.sub(r"[^A-Za-z0-9_-]+", "-", drawing.name)[:80]
+        png, svg = save(drawing.figure, folder, file)
+        width, height = (round(_PIXELS_PER_INCH * inches) for inches in drawing.figure.get_size_inches())
+        pictures.append(Picture(number, file, plain(drawing.caption), png, svg, (width, height)))
+    return tuple(pictures)
+
+
+@contextmanager
+def _readable(store: Store, name: str) -> Iterator[None]:
+    """Records that a claim or a figure cannot be made of are bad input, whatever they trip over."""
+    try:
+        yield
+    except NotSoDeepError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise BadInput(
+            f"{str(store.path(name))!r} does not hold what {name} needs ({type(error).__name__}: {plain(error, 120)}). Move "
+            f"the file away and run `notsodeep reproduce {name}` again."
+        ) from error

@@ -1,0 +1,28 @@
+"""The report as one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+
+from notsodeep.report.content import ABOUT, TITLE, Content, Picture
+
+# In bytes, for all figures together: base64 makes them a third longer, and the page is to stay under 5 MB.
+_ROOM = 3_300_000
+
+
+def page(content: Content) -> str:
+    share = _ROOM // max(1, len(content.pictures))
+    sources = {picture.number: _source(picture, share) for picture in content.pictures}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = files("notsodeep.report").joinpath("template.html.j2").read_text("utf-8")
+    return environment.from_string(template).render(content=content, title=TITLE, about=ABOUT, sources=sources)
+
+
+def _source(picture: Picture, share: int) -> str:
+    """The figure as a data URI: lines where they fit into its share of the page, dots otherwise."""
+    small = picture.svg.stat().st_size <= share
+    path, kind = (picture.svg, "svg+xml") if small else (picture.png, "png")
+    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,55 @@
+"""Settings by text, and experiments by name."""
+
+import pytest
+
+from notsodeep.errors import BadInput
+from notsodeep.experiments.experiment import settings
+from notsodeep.experiments.record import key
+from notsodeep.experiments.registry import EXPERIMENTS, chosen
+from tests.experiments.counting import Counting
+
+
+def test_text_becomes_what_the_setting_is():
+    config = Counting().experiment.config(False, {"numbers": "4/5", "loud": "yes", "factor": "0.5", "word": "b"})
+    assert (config.numbers, config.loud, config.factor, config.word) == ((4, 5), True, 0.5, "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("size", "3", "no setting 'size'; it has numbers, loud, factor, word"),
+        ("numbers", "4/x", "must be a whole number, got 'x'"),
+        ("factor", "", "must be a number"),
+        ("loud", "perhaps", "must be yes or no"),
+    ],
+)
+def test_wrong_settings_are_told(name, text, message):
+    with pytest.raises(BadInput, match=message):
+        Counting().experiment.config(False, {name: text})
+
+
+def test_experiments_by_name():
+    assert [e.name for e in chosen(["l3", "L1", "L3"])] == ["L1", "L3"]
+    assert [e.name for e in chosen(["all"])] == list(EXPERIMENTS)
+    with pytest.raises(BadInput, match="no experiment 'L9'"):
+        chosen(["L1", "L9"])
+    with pytest.raises(BadInput, match="Name the experiments"):
+        chosen([])
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("full", [False, True])
+def test_every_unit_has_a_key_of_its_own_and_a_cost(name, full):
+    experiment = EXPERIMENTS[name]
+    units = experiment.units(experiment.config(full))
+    keys = [key(name, settings(unit)) for unit in units]
+    assert len(set(keys)) == len(units) > 0
+    assert all(experiment.cost(unit) > 0.0 for unit in units)
+    assert all("seed" in settings(unit) for unit in units)
+
+
+def test_full_is_the_paper_s_size():
+    l5, l2 = EXPERIMENTS["L5"].full, EXPERIMENTS["L2"].full
+    assert 2**12 in l5.widths
+    assert (l5.epochs, l5.batch, l5.train) == (100, 128, 0)
+    assert (l2.mixture_n, l2.mixture_p, l2.images, l2.var_a) == (800, 1000, 6000, 0.1)

@@ -1,0 +1,116 @@
+"""The page in a real browser."""
+
+import base64
+import json
+import shutil
+
+import pytest
+
+from notsodeep.report.content import TITLE
+from notsodeep.report.results import write_results
+from tests.report.made_up import record, units, whole_run
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="needs chromium and chromedriver")
+
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, run_of):
+    """The browser, with the report of a made-up run open, in light and wide."""
+    kinds = [
+        record("L5", unit, config={"kind": f"kind {unit.seed}", "data": "fashion-mnist", "n": unit.n, "seed": 7})
+        for unit in units((9, 10))
+    ]
+    store = run_of([*whole_run(), *kinds])
+    _scheme(browser, "light")
+    _width(browser, 1280)
+    for log in ("browser", "performance"):
+        browser.get_log(log)
+    browser.get(write_results(store, store.folder).page.as_uri())
+    return browser
+
+
+def _scheme(browser, name):
+    feature = {"name": "prefers-color-scheme", "value": name}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+def _width(browser, width):
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
+def test_shows_everything_and_complains_of_nothing(page):
+    assert page.title == TITLE
+    assert len(page.find_elements("css selector", ".claims tr.claim")) == 6
+    widths = page.execute_script("return [...document.images].map(image => image.complete && image.naturalWidth)")
+    assert len(widths) == 2
+    assert all(width > 100 for width in widths)
+    assert page.get_log("browser") == []
+
+
+def test_asks_nobody_for_anything(page):
+    events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert page.current_url in asked
+    assert {address.partition(":")[0] for address in asked} <= {"file", "data"}
+    assert [address for address in asked if address.startswith("file:")] == [page.current_url]
+    entries = page.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert all(name.startswith("data:") for name in entries)
+
+
+@pytest.mark.parametrize("width", [320, 380, 700, 1280])
+def test_never_wider_than_the_screen(page, width):
+    _width(page, width)
+    assert page.execute_script("return innerWidth") == width
+    assert page.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_claims_stack_where_it_is_narrow(page):
+    display = "return getComputedStyle(document.querySelector('tr.claim td')).display"
+    assert page.execute_script(display) == "table-cell"
+    _width(page, 380)
+    assert page.execute_script(display) == "block"
+
+
+def test_dark_and_light(page):
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    light = page.execute_script(ground)
+    _scheme(page, "dark")
+    assert light == "rgb(255, 255, 255)"
+    assert page.execute_script(ground) != light
+    plate = "return getComputedStyle(document.querySelector('.plate')).backgroundColor"
+    assert page.execute_script(plate) == light
+
+
+def test_prints(page):
+    _scheme(page, "dark")
+    pdf = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(pdf) > 20_000
+    assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page ") >= 2
