@@ -33,6 +33,15 @@ def test_it_writes_records_figures_claims_and_the_report(notsodeep, tmp_path):
     assert json.loads(again.stdout)["claims"] == claims
 
 
+def test_without_a_name_it_lists_what_there_is(notsodeep, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = notsodeep("reproduce", "--full")
+    assert ran.returncode == 0
+    assert "L5  Test accuracy against width" in ran.stdout
+    assert "widths = 32/64/128/256/512/1024/2048/4096/8192" in ran.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.experiments.runner import run
+from notsodeep.experiments.runner import _Clock, _Pending, run
 from notsodeep.experiments.store import Store
 from tests.experiments.counting import Counting
 
@@ -65,6 +65,24 @@ def test_progress_counts_up_and_time_runs_out(tmp_path):
     assert seen[0].remaining == 15.0  # nothing is known yet but the estimated costs, 1 + 2 + … + 5
     assert seen[-1].remaining == 0.0
     assert seen[1].remaining < seen[0].remaining
+
+
+@pytest.mark.parametrize(("overhead", "rate"), [(0.5, 2.0), (3.0, 0.01), (0.0, 1.0)])
+def test_remaining_time_learns_overhead_and_rate(overhead, rate):
+    experiment = Counting().experiment
+    clock = _Clock()
+    items = [_Pending(experiment, None, cost) for cost in (1.0, 1.0, 4.0, 4.0, 16.0, 16.0)]
+    for item in items[:4]:
+        clock.learn(item, overhead + rate * item.cost)
+    assert clock.remaining(items[4:]) == pytest.approx(2 * (overhead + rate * 16.0))
+
+
+def test_small_units_do_not_frighten():
+    """Two units of no size took 2 s each, all of it overhead: a large one is not expected to take a thousand times that."""
+    clock = _Clock()
+    for _ in range(2):
+        clock.learn(_Pending(Counting().experiment, None, 0.1), 2.0)
+    assert clock.remaining([_Pending(Counting().experiment, None, 100.0)]) == pytest.approx(101.9)
 
 
 def test_provenance_is_recorded(tmp_path):

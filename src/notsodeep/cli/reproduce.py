@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,12 @@ _SHOWN = ("kind", "data", "activation", "n", "width", "device", "seed")
 
 @app.command("reproduce", short_help="The papers' experiments, and a report.")
 def reproduce_command(
-    names: Annotated[list[str], typer.Argument(help=f"{', '.join(EXPERIMENTS)}, or all.", show_default=False)],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=f"{', '.join(EXPERIMENTS)}, or all; none lists them with their settings.", show_default=False
+        ),
+    ] = None,
     full: Annotated[
         bool,
         typer.Option(
@@ -54,6 +60,9 @@ def reproduce_command(
 
     What was computed before, with the same settings, is not computed again.
     """
+    if not names:
+        _list(full)
+        return
     experiments = chosen(names)
     configs = _configs(experiments, full, change or [])
     where = _device(device)
@@ -77,6 +86,19 @@ def reproduce_command(
         print_results(results)
         stdout.print(f"computed {outcome.computed} records, found {outcome.found}")
     _tell_left_out(outcome)
+
+
+def _list(full: bool) -> None:
+    """Each experiment with the settings of this size."""
+    for experiment in EXPERIMENTS.values():
+        stdout.print(f"{experiment.name}  {experiment.title}")
+        config = experiment.config(full)
+        for field in fields(config):
+            value = getattr(config, field.name)
+            stdout.print(f"      {field.name} = {'/'.join(map(str, value)) if isinstance(value, tuple) else value}")
+    stdout.print(
+        f"Run some with `notsodeep reproduce L1 L3`, all with `notsodeep reproduce all --{'full' if full else 'quick'}`."
+    )
 
 
 def _configs(experiments: list[Experiment], full: bool, changes: list[str]) -> list[tuple[Experiment, Any]]:

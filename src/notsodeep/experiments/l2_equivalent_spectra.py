@@ -58,12 +58,13 @@ def _sharper(records: list[Record], data: str, command: str) -> list[Claim]:
     theirs, ours = (absolute_gap(records, data, rival) for rival in ("equivalent", "sharp"))
     if theirs is None or ours is None:
         return []
+    times = f"{theirs.value / ours.value:.3g} times closer"
     return [
         Claim(
             id=f"L2.{data}.sharp",
             claim=f"The label-free kernel of notsodeep is closer to G* than the theorem's, {_DATA[data]}",
             paper="—",
-            ours=f"{format_number(ours.value)} against {format_number(theirs.value)}: {theirs.value / ours.value:.3g} times closer",
+            ours=f"{format_number(ours.value)} against {format_number(theirs.value)}: {times}",
             spread=f"{ours.count} draw{'s' * (ours.count > 1)}",
             verdict=Verdict.sharper if ours.value < theirs.value else Verdict.not_reproduced,
             command=command,

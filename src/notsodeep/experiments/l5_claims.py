@@ -51,6 +51,11 @@ class _Row:
     def of(self, kind: str) -> list[Record]:
         return _of_kind(self.records, kind, self.data, self.activation)
 
+    def as_the_paper(self) -> list[Record]:
+        """Those of its largest width, where as many samples were trained on."""
+        at = [record for record in self.of("width") if record.config["width"] == LARGEST_WIDTH]
+        return at if _as_many_samples(at) else []
+
     def claim(self, name: str, claim: str, paper: str, ours: str, spread: str, found: bool) -> Claim:
         title = f"{_TITLES.get(self.data, self.data)}, {self.activation}: {claim}"
         return Claim(f"L5.{self.data}.{self.activation}.{name}", title, paper, ours, spread, holds(found), self.command)
@@ -68,9 +73,8 @@ def claims(every: Records, command: str) -> list[Claim]:
 
 def _levels(row: _Row) -> list[Claim]:
     """The paper's levels, where its width, its number of samples and its data were taken."""
-    at = [record for record in row.of("width") if record.config["width"] == LARGEST_WIDTH]
-    theirs = ACCURACY.get((row.data, row.activation))
-    if theirs is None or row.data.startswith("cifar") or not at or not _as_many_samples(at):
+    theirs, at = ACCURACY.get((row.data, row.activation)), row.as_the_paper()
+    if theirs is None or row.data.startswith("cifar") or not at:
         return []
     found = []
     for net, title in (("deq", "DEQ"), ("matched", "matched network")):
@@ -107,21 +111,19 @@ def _close(row: _Row) -> list[Claim]:
 
 def _plain(row: _Row) -> list[Claim]:
     """The paper's gap to the plain network, and whether it outlives a change of scale or a readout in closed form."""
-    ahead = _ahead(row.of("width"), "sgd", "deq", "plain")
-    theirs = ACCURACY.get((row.data, row.activation))
-    if not ahead or theirs is None:
+    theirs, at = ACCURACY.get((row.data, row.activation)), row.as_the_paper()
+    if theirs is None or not at:
         return []
-    at = _shown_width(ahead)
-    rescaled = _ahead(row.of("width"), "sgd", "deq", "rescaled")[at].value
-    closed = _ahead(row.of("width"), "ridge", "deq", "plain")[at].value
-    paper = theirs["deq"][1] - theirs["plain"][1]
+    paper, ahead = theirs["deq"][1] - theirs["plain"][1], _ahead(at, "sgd", "deq", "plain")[LARGEST_WIDTH]
+    rescaled = _ahead(at, "sgd", "deq", "rescaled")[LARGEST_WIDTH].value
+    closed = _ahead(at, "ridge", "deq", "plain")[LARGEST_WIDTH].value
     text = (
-        f"{signed(ahead[at].value, 4)}; {signed(rescaled, 4)} when the plain features are rescaled; {signed(closed, 4)} with a "
+        f"{signed(ahead.value, 4)}; {signed(rescaled, 4)} when the plain features are rescaled; {signed(closed, 4)} with a "
         "ridge readout"
     )
-    claim = f"the DEQ is ahead of the plain network, SGD readout, m = {at} (within {_CLOSE:g})"
-    found = abs(ahead[at].value - paper) <= _CLOSE
-    return [row.claim("plain", claim, f"{signed(paper, 3)} (m = 2¹²)", text, ahead[at].spelt(".4f", "seed"), found)]
+    claim = f"the DEQ's lead over the plain network, SGD readout, m = 2¹² (within {_CLOSE:g})"
+    found = abs(ahead.value - paper) <= _CLOSE
+    return [row.claim("plain", claim, signed(paper, 3), text, ahead.spelt(".4f", "seed"), found)]
 
 
 def _infinite(row: _Row) -> list[Claim]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -72,8 +73,6 @@ def machine(device: torch.device) -> str:
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in ("notsodeep", *_VERSIONS):
-        try:
+        with suppress(PackageNotFoundError):  # run from its sources
             found[name] = version(name)
-        except PackageNotFoundError:  # run from its sources
-            found[name] = "unknown"
     return found

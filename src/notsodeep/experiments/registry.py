@@ -16,8 +16,6 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 
 def chosen(names: list[str]) -> list[Experiment]:
     """Those named, in the registry's order, each once; "all" are all."""
-    if not names:
-        raise BadInput(f"Name the experiments to run: {', '.join(EXPERIMENTS)}, or all.")
     asked = {name.upper() for name in names}
     wrong = [name for name in names if name.upper() not in EXPERIMENTS and name.lower() != "all"]
     if wrong:

@@ -86,16 +86,38 @@ def _pending(experiments: Iterable[tuple[Experiment, Any]], store: Store) -> tup
 
 
 class _Clock:
-    """Seconds a unit of estimated cost really takes: learnt for each experiment, and for all where one has none done yet."""
+    """Seconds a unit will take, by the units done: a + b·cost for each experiment, as a unit has its own overhead beside what
+    grows with its size. b is 1, as estimated, until units of different sizes are done; an experiment that has none done yet
+    goes by what the others took for their costs."""
 
     def __init__(self) -> None:
-        self._spent: dict[str, tuple[float, float]] = {}
+        self._done: dict[str, list[tuple[float, float]]] = {}
 
     def learn(self, item: _Pending, seconds: float) -> None:
-        cost, spent = self._spent.get(item.experiment.name, (0.0, 0.0))
-        self._spent[item.experiment.name] = (cost + item.cost, spent + seconds)
+        self._done.setdefault(item.experiment.name, []).append((item.cost, seconds))
 
     def remaining(self, rest: list[_Pending]) -> float:
-        cost, spent = (sum(column) for column in zip(*self._spent.values(), strict=True)) if self._spent else (1.0, 1.0)
-        rates = {name: s / c for name, (c, s) in self._spent.items()}
-        return sum(item.cost * rates.get(item.experiment.name, spent / cost) for item in rest)
+        lines = {name: _line(done) for name, done in self._done.items()}
+        cost, spent = _sums([pair for done in self._done.values() for pair in done]) if self._done else (1.0, 1.0)
+        usual = (0.0, spent / cost)
+        total = 0.0
+        for item in rest:
+            overhead, rate = lines.get(item.experiment.name, usual)
+            total += overhead + rate * item.cost
+        return total
+
+
+def _line(done: list[tuple[float, float]]) -> tuple[float, float]:
+    """(a, b) through the means of the cheaper and of the dearer half."""
+    done = sorted(done)
+    halves = [done[: len(done) // 2], done[len(done) // 2 :]]
+    cost, seconds = (total / len(done) for total in _sums(done))
+    rate = 1.0
+    if halves[0] and done[-1][0] >= 2.0 * done[0][0]:
+        (c0, s0), (c1, s1) = ([total / len(half) for total in _sums(half)] for half in halves)
+        rate = max(0.0, (s1 - s0) / (c1 - c0))
+    return max(0.0, seconds - rate * cost), rate
+
+
+def _sums(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    return sum(cost for cost, _ in pairs), sum(seconds for _, seconds in pairs)
