@@ -158,10 +158,11 @@ def test_speed_at_equal_accuracy():
         return Record("L5", config, {"accuracy": {"sgd": {"deq": deq, "matched": matched}}}, 0.0)
 
     times = [timed(32, 8.0, 1.0), timed(64, 20.0, 2.0), timed(128, 50.0, 5.0)]
-    scores = [scored(32, 0.8, 0.7), scored(64, 0.88, 0.899), scored(128, 0.9, 0.9)]
-    assert l6_cost.equal_accuracy_speedup(times, scores, "relu", "inference") == (128, 64, 25.0)
-    assert l6_cost.equal_accuracy_speedup(times, scores[:1], "relu", "inference") is None
-    assert l6_cost.equal_accuracy_speedup(times, [], "relu", "inference") is None
+    scores = [scored(32, 0.8, 0.7), scored(64, 0.91, 0.88), scored(128, 0.9, 0.899)]
+    # Both reach 0.899: the DEQ first with 64 units, the matched network with 128.
+    assert l6_cost.equal_accuracy(times, scores, "relu", "inference") == (64, 128, 4.0)
+    assert l6_cost.equal_accuracy(times[:1], scores, "relu", "inference") == (32, 32, 8.0)
+    assert l6_cost.equal_accuracy(times, [], "relu", "inference") is None
 
 
 def test_features_are_computed_once_and_found_again(tmp_path):

@@ -188,7 +188,7 @@ def _speedups(of: Sequence[Record], accuracy: list[Record], device: str, phi: st
     found = []
     for what, title in (("inference", "inference"), ("training", "a training step")):
         ratios = [r.values["deq"][f"{what}_ms"] / r.values["matched"][f"{what}_ms"] for r in of]
-        equal = equal_accuracy_speedup(of, accuracy, phi, what)
+        equal = equal_accuracy(of, accuracy, phi, what)
         last = f"{ratios[-1]:.1f} at m = {of[-1].config['width']}"
         text = f"{min(ratios):.1f} to {max(ratios):.1f} times as fast at equal width ({last})"
         if equal is not None:
@@ -207,23 +207,20 @@ def _speedups(of: Sequence[Record], accuracy: list[Record], device: str, phi: st
     return found
 
 
-def equal_accuracy_speedup(
-    of: Sequence[Record], accuracy: list[Record], phi: str, what: str
-) -> tuple[int, int, float] | None:
-    """(m, m', speed-up): time of the widest DEQ over that of the cheapest matched network, of width m', that is as accurate on
-    the same data, up to a quarter of a point: about what two draws of one network differ by."""
-    data = of[0].config["data"]
-    ours, theirs = (accuracies(accuracy, data, phi, "sgd", net) for net in ("matched", "deq"))
+def equal_accuracy(of: Sequence[Record], accuracy: list[Record], phi: str, what: str) -> tuple[int, int, float] | None:
+    """(m, m', speed-up): of the DEQs and of the matched networks as accurate as both become, up to a quarter of a point (about
+    what two draws of one network differ by), the cheapest of each, of widths m and m', and the ratio of their times."""
+    scores = {net: accuracies(accuracy, of[0].config["data"], phi, "sgd", net) for net in NETWORKS}
     times = {net: {r.config["width"]: r.values[net][f"{what}_ms"] for r in of} for net in NETWORKS}
-    widths = [m for m in ours if m in theirs and m in times["matched"]]
-    if not widths:
+    reached = {net: {m: found[m].value for m in found if m in times[net]} for net, found in scores.items()}
+    if not all(reached.values()):
         return None
-    widest = max(widths)
-    enough = [m for m in widths if ours[m].value >= theirs[widest].value - _AS_ACCURATE]
-    if not enough:
-        return None
-    cheapest = min(enough, key=lambda m: times["matched"][m])
-    return widest, cheapest, float(times["deq"][widest] / times["matched"][cheapest])
+    level = min(max(found.values()) for found in reached.values()) - _AS_ACCURATE
+    deq, matched = (
+        min((m for m in reached[net] if reached[net][m] >= level), key=lambda m, net=net: times[net][m])  # type: ignore[misc]
+        for net in NETWORKS
+    )
+    return deq, matched, float(times["deq"][deq] / times["matched"][matched])
 
 
 def notes(every: Records) -> list[str]:

@@ -1,0 +1,53 @@
+"""docs/results: its claims follow from its records, and hold what the documentation says of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from notsodeep.experiments.experiment import settings
+from notsodeep.experiments.record import key
+from notsodeep.experiments.registry import EXPERIMENTS
+from notsodeep.experiments.store import Store
+
+FOLDER = Path(__file__).parents[2] / "docs" / "results"
+CLAIMS = {claim["id"]: claim for claim in json.loads((FOLDER / "claims.json").read_text())}
+ROWS = [f"L5.{data}.{phi}" for data in ("mnist", "fashion-mnist", "cifar10-vgg19") for phi in ("tanh", "relu")]
+
+
+def test_claims_follow_from_the_records():
+    records = {name: Store(FOLDER).records(name) for name in EXPERIMENTS}
+    found = []
+    for name, experiment in EXPERIMENTS.items():
+        found += [claim.to_dict() for claim in experiment.claims(records, f"notsodeep reproduce {name} --full")]
+    assert found == list(CLAIMS.values())
+
+
+def test_every_experiment_was_run_in_full():
+    for name, experiment in EXPERIMENTS.items():
+        if name == "L6":  # its units depend on the machine
+            continue
+        there = {record.key for record in Store(FOLDER).records(name)}
+        assert {key(name, settings(unit)) for unit in experiment.units(experiment.full)} <= there
+    devices = {(r.config["device"], r.config["width"]) for r in Store(FOLDER).records("L6")}
+    assert devices == {(device, 2**k) for device in ("cpu", "cuda") for k in range(5, 14)}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_matched_network_and_deq_are_as_accurate(row):
+    assert CLAIMS[f"{row}.gap"]["verdict"] == "reproduced"
+    if "cifar" not in row:
+        assert CLAIMS[f"{row}.deq"]["verdict"] == CLAIMS[f"{row}.matched"]["verdict"] == "reproduced"
+
+
+def test_the_designed_network_is_below_the_preprint_s_norm():
+    assert CLAIMS["L3.mnist.designed"]["verdict"] == "sharper"
+    assert float(CLAIMS["L3.mnist.designed"]["ours"].split()[0]) < 1.83
+
+
+def test_figures_are_there_and_named_in_the_readme():
+    text = (FOLDER / "README.md").read_text()
+    names = {path.stem for path in (FOLDER / "figures").glob("*.png")}
+    assert names == {path.stem for path in (FOLDER / "figures").glob("*.svg")}
+    assert len(names) >= 14
+    assert all(f"figures/{name}." in text for name in names)
