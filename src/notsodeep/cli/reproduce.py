@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
+from rich.text import Text
 
 from notsodeep.cli.options import JsonOption
 from notsodeep.cli.program import app, err, noted, print_json, working
@@ -124,23 +125,32 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
+class _Left(ProgressColumn):
+    """The remaining time, running down between two reports."""
+
+    def render(self, task: Task) -> Text:
+        until = task.fields["until"]
+        return Text("" if until is None else f"about {_duration(max(until - time.monotonic(), 1.0))} left")
+
+
 @contextmanager
 def _shown() -> Iterator[Callable[[Progress], None]]:
     """A bar on a terminal; elsewhere a line for each experiment, and every half minute."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
-    with bar(*columns) as progress:
-        task = progress.add_task("", total=None, left="")
+    with bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Left()) as progress:
+        task = progress.add_task("", total=None, until=None)
         said: dict[str, Any] = {"at": -_SAID_EVERY, "experiment": ""}
 
         def show(now: Progress) -> None:
-            left = f"about {_duration(now.remaining)} left" if now.doing else ""
             doing = ", ".join(str(now.doing[key]) for key in _SHOWN if key in now.doing) if now.doing else "done"
+            until = time.monotonic() + now.remaining if now.doing else None
             progress.update(
-                task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, left=left
+                task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, until=until
             )
             late = time.monotonic() - said["at"] > _SAID_EVERY or now.experiment != said["experiment"]
             if progress.disable and now.doing and late:
-                err.print(f"{now.experiment}: {now.done} of {now.total} done, {left}")
+                err.print(
+                    f"{now.experiment}: {now.done} of {now.total} done, about {_duration(now.remaining)} left ({doing})"
+                )
                 said.update(at=time.monotonic(), experiment=now.experiment)
 
         yield show
