@@ -9,13 +9,10 @@ import torch
 from notsodeep.experiments import l5_infinite, l5_trained, l5_width
 from notsodeep.experiments.experiment import Experiment, Values
 from notsodeep.experiments.l5_claims import claims, notes
-from notsodeep.experiments.l5_infinite import InfiniteUnit
-from notsodeep.experiments.l5_trained import TrainedUnit
-from notsodeep.experiments.l5_width import WidthUnit
+from notsodeep.experiments.l5_units import FiniteUnit, InfiniteUnit, Unit
 
 _RATES = {"cifar10-vgg19": 0.1}  # of SGD; 1 elsewhere
-
-Unit = WidthUnit | InfiniteUnit | TrainedUnit
+_TRAINED_RATE = 1e-2  # of Adam
 
 
 @dataclass(frozen=True)
@@ -38,57 +35,39 @@ class Config:
 
 
 def units(config: Config) -> list[Unit]:
-    """Infinite width first, then the narrow ones."""
+    """Infinite width first, then the narrow ones, then those with all weights trained."""
     rows = [(data, activation) for data in config.data for activation in config.activations]
-    n = config.infinite_samples
-    found: list[Unit] = [InfiniteUnit("infinite", data, phi, config.var_a, n, n) for data, phi in rows]
-    sizes = {"train": config.train, "test": config.test, "batch": config.batch}
+    var_a, n = config.var_a, config.infinite_samples
+
+    def finite(kind: str, data: str, phi: str, width: int, rate: float, epochs: int, seed: int) -> FiniteUnit:
+        return FiniteUnit(kind, data, phi, var_a, width, config.train, config.test, rate, config.batch, epochs, seed)
+
+    found: list[Unit] = [InfiniteUnit("infinite", data, phi, var_a, n, n) for data, phi in rows]
     found += [
-        WidthUnit(
-            "width",
-            data,
-            phi,
-            config.var_a,
-            m,
-            rate=_RATES.get(data, 1.0),
-            epochs=config.epochs,
-            seed=seed,
-            **sizes,
-        )
-        for m in sorted(config.widths)
+        finite("width", data, phi, width, _RATES.get(data, 1.0), config.epochs, seed)
+        for width in sorted(config.widths)
         for data, phi in rows
         for seed in range(config.seeds)
     ]
-    if config.trained_epochs:
-        found += [
-            TrainedUnit(
-                "trained",
-                data,
-                phi,
-                config.var_a,
-                config.trained_width,
-                rate=1e-2,
-                epochs=config.trained_epochs,
-                seed=seed,
-                **sizes,
-            )
-            for data, phi in rows
-            for seed in range(config.trained_seeds)
-        ]
+    found += [
+        finite("trained", data, phi, config.trained_width, _TRAINED_RATE, config.trained_epochs, seed)
+        for data, phi in rows
+        for seed in range(config.trained_seeds if config.trained_epochs else 0)
+    ]
     return found
 
 
 def run(unit: Unit, device: torch.device) -> Values:
     if isinstance(unit, InfiniteUnit):
         return l5_infinite.run(unit, device)
-    return l5_trained.run(unit, device) if isinstance(unit, TrainedUnit) else l5_width.run(unit, device)
+    return {"width": l5_width.run, "trained": l5_trained.run}[unit.kind](unit, device)
 
 
 def cost(unit: Unit) -> float:
     if isinstance(unit, InfiniteUnit):
         return float(1.0 + 30.0 * (unit.train / 4000) ** 2)
     n = (unit.train or 60_000) / 10_000
-    if isinstance(unit, TrainedUnit):
+    if unit.kind == "trained":
         return float(6.0 * n * unit.epochs * (unit.width / 1024) ** 1.7)
     # Readouts by SGD grow with the width, features and the closed form with its square.
     return 1.0 + n * (0.06 * unit.epochs * (1.0 + unit.width / 512) + 6.0 * (unit.width / 1024) ** 2)

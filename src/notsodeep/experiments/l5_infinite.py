@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.experiments.experiment import Values
+from notsodeep.experiments.l5_units import InfiniteUnit
 from notsodeep.experiments.rivals import load_task, networks
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact import conjugate_kernel, exact_kernels
 from notsodeep.models.objective import score
 from notsodeep.models.readout import RIDGES
-
-
-@dataclass(frozen=True)
-class InfiniteUnit:
-    kind: str
-    data: str
-    activation: str
-    var_a: float
-    train: int
-    test: int
-    seed: int = 0
 
 
 def run(unit: InfiniteUnit, device: torch.device) -> Values:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import torch
 
 from notsodeep.experiments.experiment import Values
+from notsodeep.experiments.l5_units import FiniteUnit
 from notsodeep.experiments.rivals import load_task, networks
 from notsodeep.models.batches import Batches
 from notsodeep.models.objective import score
@@ -15,22 +15,7 @@ from notsodeep.models.readout import BATCH, fit_readout, in_batches, scale_to_lo
 from notsodeep.models.training import fit
 
 
-@dataclass(frozen=True)
-class TrainedUnit:
-    kind: str
-    data: str
-    activation: str
-    var_a: float
-    width: int
-    train: int
-    test: int
-    rate: float
-    batch: int
-    epochs: int
-    seed: int
-
-
-def run(unit: TrainedUnit, device: torch.device) -> Values:
+def run(unit: FiniteUnit, device: torch.device) -> Values:
     """The readout in closed form, then Adam on all weights with a rate that falls like a cosine."""
     task = load_task(unit.data, unit.train, unit.test, device)
     accuracy, seconds = {}, {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from torch.nn import functional
 
 from notsodeep.experiments.experiment import Values, settings
 from notsodeep.experiments.feature_cache import FeatureCache
+from notsodeep.experiments.l5_units import FiniteUnit
 from notsodeep.experiments.record import key
 from notsodeep.experiments.rivals import Networks, Task, best_factor, load_task, networks
 from notsodeep.kernels.compare import relative_gap
@@ -24,24 +24,7 @@ RIVALS = ("matched", "plain", "rescaled", "deq_again")
 _KERNEL_SAMPLES = 1000
 
 
-@dataclass(frozen=True)
-class WidthUnit:
-    """`train` and `test` are numbers of samples, 0 for all; `rate` is that of SGD."""
-
-    kind: str
-    data: str
-    activation: str
-    var_a: float
-    width: int
-    train: int
-    test: int
-    rate: float
-    batch: int
-    epochs: int
-    seed: int
-
-
-def run(unit: WidthUnit, device: torch.device) -> Values:
+def run(unit: FiniteUnit, device: torch.device) -> Values:
     """Test accuracy by SGD and in closed form; against the DEQ: agreement of answers, gaps of kernels and of predictions."""
     task = load_task(unit.data, unit.train, unit.test, device)
     nets = networks(unit.activation, unit.var_a)
@@ -68,7 +51,7 @@ def run(unit: WidthUnit, device: torch.device) -> Values:
 
 
 def _features(
-    unit: WidthUnit, nets: Networks, task: Task, cache: FeatureCache
+    unit: FiniteUnit, nets: Networks, task: Task, cache: FeatureCache
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
     train, test, seconds = {}, {}, {}
     for name in DRAWN:
@@ -93,7 +76,7 @@ class _Stream:
 
 
 def _by_sgd(
-    unit: WidthUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, scale: float
+    unit: FiniteUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, scale: float
 ) -> dict[str, Tensor]:
     """Test outputs of each network, the plain one also with its features times `scale`."""
     sgd = SGD(unit.rate, unit.batch, unit.epochs)
@@ -121,7 +104,7 @@ def _agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _kernel_gaps(unit: WidthUnit, nets: Networks, task: Task, factor: float) -> dict[str, float]:
+def _kernel_gaps(unit: FiniteUnit, nets: Networks, task: Task, factor: float) -> dict[str, float]:
     """‖ZZᵀ − Z'Z'ᵀ‖/‖ZZᵀ‖ on test samples, the equilibria solved to round-off."""
     x = task.test_x[:_KERNEL_SAMPLES]
     grams = {}
@@ -148,7 +131,7 @@ def _prediction_gaps(
 
 
 @torch.no_grad()
-def _solver_gap(unit: WidthUnit, nets: Networks, task: Task) -> float:
+def _solver_gap(unit: FiniteUnit, nets: Networks, task: Task) -> float:
     """The relative distance of the features at the paper's tolerance from those solved to round-off."""
     x = task.test_x[:_KERNEL_SAMPLES]
     loose, tight = (
