@@ -1,6 +1,7 @@
 """Each experiment, small: what it computes, that it computes it again, and what follows."""
 
 import math
+from math import log2
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from notsodeep.experiments import l6_cost
 from notsodeep.experiments.experiment import settings
 from notsodeep.experiments.feature_cache import FeatureCache
+from notsodeep.experiments.l6_claims import equal_accuracy_ratios
 from notsodeep.experiments.record import Record
 from notsodeep.experiments.registry import EXPERIMENTS
 from notsodeep.experiments.runner import run
@@ -144,7 +146,10 @@ def test_l6_measures_both(records):
         assert matched["inference_flops"] == 2 * (features * width + width**2 + 10 * width)
         assert deq["inference_flops"] == 2 * (features * width + deq["evaluations"] * width**2 + 10 * width)
         assert deq["training_flops"] > matched["training_flops"] > matched["inference_flops"]
-        assert matched["kept_bytes"] < 4 * (features + 8 * width + 40)
+        # Per sample: the input, what each of two layers keeps (at most three numbers a unit), the softmax and the label.
+        assert 4 * (features + 2 * width) <= matched["kept_bytes"] <= 4 * (features + 6 * width + 10) + 8
+        assert abs(matched["kept_fixed_bytes"]) < 4 * width
+        assert deq["kept_fixed_bytes"] >= 4 * width**2  # σ_a A/√m
         assert all(network["inference_ms"] > 0.0 < network["training_ms"] for network in (deq, matched))
 
 
@@ -157,12 +162,14 @@ def test_speed_at_equal_accuracy():
         config = {"kind": "width", "data": "mnist", "activation": "relu", "width": width}
         return Record("L5", config, {"accuracy": {"sgd": {"deq": deq, "matched": matched}}}, 0.0)
 
-    times = [timed(32, 8.0, 1.0), timed(64, 20.0, 2.0), timed(128, 50.0, 5.0)]
-    scores = [scored(32, 0.8, 0.7), scored(64, 0.91, 0.88), scored(128, 0.9, 0.899)]
-    # Both reach 0.899: the DEQ first with 64 units, the matched network with 128.
-    assert l6_cost.equal_accuracy(times, scores, "relu", "inference") == (64, 128, 4.0)
-    assert l6_cost.equal_accuracy(times[:1], scores, "relu", "inference") == (32, 32, 8.0)
-    assert l6_cost.equal_accuracy(times, [], "relu", "inference") is None
+    # The matched network of twice the width is as accurate as the DEQ, and takes a quarter of its time.
+    times = [timed(width, 8.0 * width, width) for width in (32, 64, 128, 256)]
+    scores = [scored(width, 0.1 * log2(width), 0.1 * log2(width) - 0.1) for width in (32, 64, 128, 256)]
+    ratios = equal_accuracy_ratios(times, scores, "relu", "inference")
+    assert len(ratios) == 5
+    assert ratios == pytest.approx([4.0] * 5)
+    assert equal_accuracy_ratios(times, [], "relu", "inference") == []
+    assert equal_accuracy_ratios(times[:1], scores, "relu", "inference") == []
 
 
 def test_features_are_computed_once_and_found_again(tmp_path):

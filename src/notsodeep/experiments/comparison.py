@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from notsodeep.design.designer import design
 from notsodeep.experiments.claims import Claim, about
 from notsodeep.experiments.experiment import Values
 from notsodeep.experiments.record import Record
+from notsodeep.experiments.selection import of_one_run
 from notsodeep.experiments.statistics import Estimate, format_number, mean
 from notsodeep.kernels.compare import best_scaled_gap
 from notsodeep.kernels.exact import exact_kernels
@@ -160,7 +160,12 @@ def cost(unit: Unit) -> float:
     return float(3.0 + 150.0 * (unit.n / 6000) ** 2.7)
 
 
-def absolute_gap(records: list[Record], data: str, rival: str, unit_norm: bool = False) -> Estimate | None:
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """Of one size for each kind of data."""
+    return of_one_run(records, ("data", "unit_norm"), ("n", "p", "activation", "var_a", "var_b"))
+
+
+def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bool = False) -> Estimate | None:
     """‖G* − G‖ over the seeds, or None where there is no such record."""
     found: list[float] = [
         record.values["kernels"]["conjugate"]["rivals"][rival]["absolute"]
@@ -170,28 +175,33 @@ def absolute_gap(records: list[Record], data: str, rival: str, unit_norm: bool =
     return mean(found) if found else None
 
 
-def smaller_claim(
-    id: str,
-    claim: str,
-    paper: float,
-    paper_n: int,
-    records: list[Record],
-    data: str,
-    rival: str,
-    command: str,
-    unit_norm: bool = False,
-) -> list[Claim]:
-    """The claim that ‖G* − G‖ is about `paper` at n = `paper_n`, or less. The norm of a kernel grows like n: at another n the
-    bound is theirs times n/paper_n."""
-    ours = absolute_gap(records, data, rival, unit_norm=unit_norm)
-    if ours is None:
-        return []
-    n = next(record.config["n"] for record in records if record.config["data"] == data)
-    spread = ours.spread if math.isfinite(ours.spread) else 0.0
-    text = f"± {format_number(spread)}, {ours.count} draws" if spread else "1 draw"
-    verdict = about(ours.value, paper * n / paper_n, spread)
-    where = f" (n = {n})" if n == paper_n else f" (n = {n}, to be held against {paper * n / paper_n:.2g})"
-    return [Claim(id, claim, f"≈ {paper:g} (n = {paper_n})", format_number(ours.value) + where, text, verdict, command)]
+@dataclass(frozen=True)
+class Printed:
+    """A norm ‖G* − G‖ that the paper prints, and the n of it."""
+
+    norm: float
+    n: int
+
+    def claim(self, id: str, claim: str, records: Sequence[Record], data: str, rival: str, command: str) -> list[Claim]:
+        """That ours is about that, or less. The norm of a kernel grows like n: at another n the bound is theirs times the
+        ratio of the two."""
+        ours = absolute_gap(records, data, rival)
+        if ours is None:
+            return []
+        n = next(record.config["n"] for record in records if record.config["data"] == data)
+        bound = self.norm * n / self.n
+        where = f"(n = {n})" if n == self.n else f"(n = {n}, to be held against {bound:.2g})"
+        return [
+            Claim(
+                id=id,
+                claim=claim,
+                paper=f"≈ {self.norm:g} (n = {self.n})",
+                ours=f"{format_number(ours.value)} {where}",
+                spread=ours.spelt(".2g", "draw"),
+                verdict=about(ours.value, bound, ours.half_width),
+                command=command,
+            )
+        ]
 
 
 def _spectrum(kernel: Tensor, vectors: Tensor, shown: Tensor) -> Values:

@@ -25,7 +25,7 @@ def run(unit: Unit, device: torch.device) -> Values:
 
 
 def claims(every: Records, command: str) -> list[Claim]:
-    records = every["L4"]
+    records = comparison.comparable(every["L4"])
     found = []
     for data, where in _DATA.items():
         gap = absolute_gap(records, data, "designed")
@@ -39,7 +39,7 @@ def claims(every: Records, command: str) -> list[Claim]:
                 claim=f"A tanh DEQ and its hard tanh network have one kernel (within {_SMALL:.0%}), {where}, σ_a² = 0.2",
                 paper="coincide",
                 ours=f"‖G* − Σ‖ = {format_number(gap.value)}, {max(relative):.2%} of ‖G*‖",
-                spread=f"{gap.count} draw{'s' * (gap.count > 1)}",
+                spread=gap.spelt(".2g", "draw"),
                 verdict=holds(max(relative) <= _SMALL),
                 command=command,
             )
@@ -48,7 +48,7 @@ def claims(every: Records, command: str) -> list[Claim]:
 
 
 def notes(every: Records) -> list[str]:
-    records = every["L4"]
+    records = comparison.comparable(every["L4"])
     found = []
     for data, where in _DATA.items():
         ours, scaled = (absolute_gap(records, data, rival) for rival in ("designed", "plain rescaled"))

@@ -57,7 +57,7 @@ def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
 
 def signed(value: float, digits: int) -> str:
     """With a real minus, and a plus: −0.52, +0.0031."""
-    return f"{value:+.{digits}f}".replace("-", "−")
+    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0: there is no −0
 
 
 def format_number(value: float) -> str:

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
+from notsodeep.experiments.l5_claims import comparable
 from notsodeep.experiments.paper_values import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH
 from notsodeep.experiments.record import Record
 from notsodeep.experiments.statistics import mean
@@ -24,7 +25,6 @@ from notsodeep.figures.style import (
     in_order,
     legend_below,
     number,
-    of_one_setting,
     panels,
     plain_log,
     positive,
@@ -38,7 +38,6 @@ Value = Callable[[Record, str], float | None]
 DATA = ("mnist", "fashion-mnist", "cifar10-vgg19")
 ACTIVATIONS = ("tanh", "relu")
 _FEATURES = "cifar10-vgg19"
-_RUN = ("train", "test", "rate", "batch", "epochs", "var_a")
 # Rounder ones first: a tick gives way to a rounder one that is near.
 _LEVELS = (
     0.5,
@@ -76,12 +75,6 @@ def accuracy_drawings(records: Sequence[Record]) -> list[Drawing]:
 
 def of_kind(records: Iterable[Record], kind: str) -> list[Record]:
     return [record for record in records if record.config.get("kind") == kind]
-
-
-def comparable(records: Sequence[Record]) -> list[Record]:
-    """On as many samples and trained in one way, for each data set and activation."""
-    parts = [[record for record in records if setting(record) == key] for key in settings(records)]
-    return [record for part in parts for record in of_one_setting(part, _RUN)]
 
 
 def setting(record: Record) -> tuple[str, str]:

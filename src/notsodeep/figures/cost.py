@@ -9,9 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, Formatter
 
+from notsodeep.experiments.l5_claims import comparable
+from notsodeep.experiments.l6_claims import comparable as comparable_timings
 from notsodeep.experiments.record import Record
 from notsodeep.experiments.statistics import mean
-from notsodeep.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, comparable, of_kind, setting, settings, width
+from notsodeep.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, of_kind, setting, settings, width
 from notsodeep.figures.style import (
     NETWORKS,
     Drawing,
@@ -21,7 +23,6 @@ from notsodeep.figures.style import (
     in_order,
     legend_below,
     number,
-    of_one_setting,
     panels,
     plain_log,
     positive,
@@ -48,7 +49,7 @@ _WORK = {
 
 
 def cost_drawings(records: Sequence[Record], accuracies: Sequence[Record]) -> list[Drawing]:
-    own = of_one_setting(records, ("data", "batch", "training_batch", "inference_batch", "var_a"))
+    own = comparable_timings(records)
     return [*_times(own), *_work(own), *_accuracy_cost(own, comparable(of_kind(accuracies, "width")))]
 
 

@@ -39,7 +39,7 @@ _RIVALS = {
     "designed": Look("designed", EXPLICIT, "-", "D", 1.6, 5.5),
     "sharp": Look("sharp", UNDESIGNED, "-", "s", 1.6, 5.0),
     "one layer": Look("one layer", RESCALED, "-", "v", 1.6, 6.0),
-    "one class": Look("one class", RESCALED, "-", "v", 1.6, 6.0),
+    "measured τ0": Look("measured τ0", RESCALED, "-", "v", 1.6, 6.0),
     "plain": Look("plain", UNDESIGNED, "-", "s", 1.6, 5.0),
     "plain rescaled": Look("plain rescaled", UNDESIGNED, "-", "^", 1.6, 6.0),
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,16 +122,6 @@ def in_order(found: Iterable[Any], order: Sequence[Any]) -> list[Any]:
     """Those of `order` first, the others after them."""
     there = set(found)
     return [item for item in order if item in there] + sorted(there - set(order))
-
-
-def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
-    """Those with the most frequent of these settings: numbers found under different ones do not mix."""
-
-    def chosen(record: Record) -> tuple[str, ...]:
-        return tuple(repr(record.config.get(name)) for name in names)
-
-    common = Counter(chosen(record) for record in records).most_common(1)
-    return [record for record in records if chosen(record) == common[0][0]]
 
 
 def number(values: Mapping[str, Any], *path: str) -> float | None:
