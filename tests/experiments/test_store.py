@@ -1,6 +1,7 @@
 """Records on disk outlive whatever stops a run."""
 
 import json
+import multiprocessing
 
 import pytest
 
@@ -70,3 +71,18 @@ def test_a_number_that_json_lacks_is_refused(store):
     with pytest.raises(ValueError, match="JSON"):
         store.add(record(1, value=float("nan")))
     assert not store.path("L1").exists() or store.records("L1") == []
+
+
+def _write_many(folder, process):
+    for number in range(30):
+        Store(folder).add(record(100 * process + number, text="x" * 20_000))
+
+
+def test_processes_do_not_lose_each_other_s_records(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(tmp_path, process)) for process in range(3)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(Store(tmp_path).records("L1")) == 90

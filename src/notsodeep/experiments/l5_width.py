@@ -12,7 +12,7 @@ from torch.nn import functional
 from notsodeep.experiments.experiment import Values, settings
 from notsodeep.experiments.feature_cache import FeatureCache
 from notsodeep.experiments.l5_units import FiniteUnit
-from notsodeep.experiments.record import key
+from notsodeep.experiments.record import key, provenance
 from notsodeep.experiments.rivals import Networks, Task, best_factor, load_task, networks
 from notsodeep.kernels.compare import relative_gap
 from notsodeep.models.objective import score
@@ -29,25 +29,30 @@ def run(unit: FiniteUnit, device: torch.device) -> Values:
     task = load_task(unit.data, unit.train, unit.test, device)
     nets = networks(unit.activation, unit.var_a)
     factor = best_factor(nets, task.test_x)
-    cache = FeatureCache(key("L5", settings(unit)))
+    cache = FeatureCache(_features_key(unit))
     train, test, seconds = _features(unit, nets, task, cache)
     # By SGD the factor is a rate; a readout in closed form with a ridge of its own does not see it.
     by_sgd = _by_sgd(unit, train, test, task, factor**0.5)
-    paths = {name: RidgePath.of(_Stream(z, task.y, task.classes)) for name, z in train.items()}
-    own = {name: path.best(RIDGES) for name, path in paths.items()}
-    by_ridge = {name: readout(test[name]) for name, readout in own.items()}
+    ridges, by_ridge, predicted = _by_ridge(train, test, task, factor)
     values = {
         "accuracy": {"sgd": _accuracy(by_sgd, task), "ridge": _accuracy(by_ridge, task)},
         "agreement": {"sgd": _agreement(by_sgd), "ridge": _agreement(by_ridge)},
         "kernel_gap": _kernel_gaps(unit, nets, task, factor),
-        "prediction_gap": _prediction_gaps(paths, own["deq"], test, factor),
+        "prediction_gap": _prediction_gaps(predicted),
         "solver_gap": _solver_gap(unit, nets, task),
-        "ridge": {name: readout.ridge for name, readout in own.items()},
+        "ridge": ridges,
         "factor": factor,
         "seconds": seconds,
     }
     cache.clear()
     return values
+
+
+def _features_key(unit: FiniteUnit) -> str:
+    """What the features depend on, and the code that made them: not on how they are read out."""
+    asked = settings(unit)
+    names = ("data", "activation", "var_a", "width", "train", "test", "seed")
+    return key("features", {name: asked[name] for name in names} | provenance(torch.device("cpu"))["versions"])
 
 
 def _features(
@@ -115,17 +120,29 @@ def _kernel_gaps(unit: FiniteUnit, nets: Networks, task: Task, factor: float) ->
     return {name: relative_gap(grams["deq"], grams[name]) for name in RIVALS}
 
 
-def _prediction_gaps(
-    paths: Mapping[str, RidgePath], chosen: LinearReadout, test: Mapping[str, Tensor], factor: float
-) -> dict[str, float]:
-    """‖f − f_deq‖/‖f_deq‖ of kernel regression, f about its mean over the samples, all with the DEQ's own absolute ridge."""
-    added = chosen.ridge * paths["deq"].level
-    levels = {name: path.level for name, path in paths.items()} | {"rescaled": factor * paths["plain"].level}
-    outputs = {}
-    for name, level in levels.items():
-        of = "plain" if name == "rescaled" else name
-        outputs[name] = paths[of].at(added / level)(test[of]).double()
-    centred = {name: out - out.mean(0) for name, out in outputs.items()}
+def _by_ridge(
+    train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, factor: float
+) -> tuple[dict[str, float], dict[str, Tensor], dict[str, Tensor]]:
+    """Each network's best ridge and its test outputs with that; and test outputs of all with the DEQ's own absolute ridge λ.
+
+    √c times the features with λ is the features themselves with λ/c.
+    """
+    ridges, outputs, predicted, added = {}, {}, {}, 0.0
+    for name in DRAWN:  # the DEQ first; one after another, as each holds an m × m matrix
+        path = RidgePath.of(_Stream(train[name], task.y, task.classes))
+        own = path.best(RIDGES)
+        ridges[name], outputs[name] = own.ridge, own(test[name])
+        if name == "deq":
+            added = own.ridge * path.level
+        predicted[name] = path.at(added / path.level)(test[name])
+        if name == "plain":
+            predicted["rescaled"] = path.at(added / (factor * path.level))(test[name])
+    return ridges, outputs, predicted
+
+
+def _prediction_gaps(predicted: Mapping[str, Tensor]) -> dict[str, float]:
+    """‖f − f_deq‖/‖f_deq‖ of kernel regression's predictions f, about their mean over the samples."""
+    centred = {name: out.double() - out.double().mean(0) for name, out in predicted.items()}
     size = float(centred["deq"].norm())
     return {name: float((centred[name] - centred["deq"]).norm()) / size for name in RIVALS}
 

@@ -58,6 +58,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
     return {
         "versions": _versions(),
         "machine": machine(device),
+        "threads": torch.get_num_threads(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

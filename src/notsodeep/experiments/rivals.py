@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ class Task:
         return Task(self.x[:train], self.y[:train], self.test_x[:test], self.test_y[:test])
 
 
-@cache
+@lru_cache(maxsize=2)  # one on each of two devices, say: not every set that was ever used
 def _task(data: str, train: int, device: torch.device) -> Task:
     split = load_split(f"{data}:n={train},seed=0" if train else data)
     parts = split.train.x.float(), split.train.y, split.test.x.float(), split.test.y

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from notsodeep.data.files import output_folder
 from notsodeep.errors import BadInput
 from notsodeep.experiments.record import Record
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None  # type: ignore[assignment]
 
 
 class Store:
@@ -47,7 +55,7 @@ class Store:
     def add(self, record: Record) -> None:
         path = self.path(record.experiment)
         output_folder(path.parent)
-        with open(path, "ab+") as file:
+        with open(path, "ab+") as file, _alone(file):
             file.seek(0)
             _, rest = _whole_lines(file.read())
             if rest:  # half a line of a run that was killed
@@ -55,6 +63,14 @@ class Store:
             file.write(record.to_line().encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+
+@contextmanager
+def _alone(file: IO[bytes]) -> Iterator[None]:
+    """While no other process writes to the file: half a line may be one that it is writing."""
+    if fcntl is not None:
+        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+    yield
 
 
 def _whole_lines(content: bytes) -> tuple[bytes, int]:

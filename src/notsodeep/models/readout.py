@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -84,7 +84,8 @@ class RidgePath:
     def of(cls, stream: Stream, intercept: bool = True) -> RidgePath:
         sums = _Sums.of(stream, intercept)
         values, vectors = torch.linalg.eigh(sums.gram)
-        return cls(stream, sums, values.clamp(min=0.0), vectors, vectors.T @ sums.cross)
+        kept = replace(sums, gram=values)  # an m × m matrix fewer to hold
+        return cls(stream, kept, values.clamp(min=0.0), vectors, vectors.T @ sums.cross)
 
     @property
     def level(self) -> float:

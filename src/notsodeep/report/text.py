@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-_LONGEST = 600
+_LONGEST = 2000
 _FEW, _SOME = 3, 8
 # They turn the direction of what follows, and so can make a text read as another.
 _TURNING = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])
