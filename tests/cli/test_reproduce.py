@@ -25,7 +25,7 @@ def test_it_writes_records_figures_claims_and_the_report(notsodeep, tmp_path):
     assert {"report.html", "claims.json", "README.md", "figures", "records"} == {p.name for p in folder.iterdir()}
     claims = json.loads((folder / "claims.json").read_text())
     assert "L1.relu.conjugate" in {claim["id"] for claim in claims}
-    assert "computed 4 records, found 0" in ran.stdout
+    assert "records: 4 computed now, 0 found" in ran.stdout
     assert "L1: 0 of 4 done, about" in ran.stderr
     again = notsodeep("reproduce", "L1", *SMALL, "--out", str(folder), "--json")
     assert json.loads(again.stdout)["computed"] == 0
@@ -51,7 +51,10 @@ def test_without_a_name_it_lists_what_there_is(notsodeep, tmp_path, monkeypatch)
         (["L1", "--set", "L5.seeds=3"], "not among the experiments to run"),
         (["L1", "--set", "L1.seeds=few"], "must be a whole number"),
         (["L1", "--device", "tpu"], "must be auto, cpu or cuda"),
-        (["L1", "--set", "L1.sizes=0"], "n"),
+        (["L1", "--set", "L1.sizes=-5"], "must be above 0"),
+        (["L1", "--set", "L1.seeds=0"], "must be above 0"),
+        (["L5", "--set", "L5.data=nosuch"], "no data set 'nosuch'"),
+        (["L5", "--set", "L5.data=digits", "--set", "L5.infinite_samples=5000"], "5000 samples to train on"),
         (["L1", "--set", "L1.activations=wavelet"], "wavelet"),
     ],
 )
@@ -113,7 +116,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_numbers(notsodeep, tmp_path):
     before = lines(killed)
     assert 4 <= len(before) < 9
     ran = notsodeep("reproduce", "L1", *settings, "--out", str(killed))
-    assert f"computed {9 - len(before)} records, found {len(before)}" in ran.stdout
+    assert f"records: {9 - len(before)} computed now, {len(before)} found" in ran.stdout
     assert lines(killed)[: len(before)] == before  # nothing was computed twice
     notsodeep("reproduce", "L1", *settings, "--out", str(whole))
     numbers = [[json.loads(line)["values"] for line in lines(folder)] for folder in (killed, whole)]

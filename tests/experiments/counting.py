@@ -10,7 +10,7 @@ from notsodeep.experiments.experiment import Experiment
 @dataclass(frozen=True)
 class Config:
     numbers: tuple[int, ...] = (1, 2, 3)
-    loud: bool = False
+    pause: int = 0
     factor: float = 2.0
     word: str = "a"
 

@@ -10,17 +10,24 @@ from tests.experiments.counting import Counting
 
 
 def test_text_becomes_what_the_setting_is():
-    config = Counting().experiment.config(False, {"numbers": "4/5", "loud": "yes", "factor": "0.5", "word": "b"})
-    assert (config.numbers, config.loud, config.factor, config.word) == ((4, 5), True, 0.5, "b")
+    config = Counting().experiment.config(False, {"numbers": "4/5/4", "pause": "0", "factor": "0.5", "word": "b"})
+    assert (config.numbers, config.pause, config.factor, config.word) == ((4, 5), 0, 0.5, "b")
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("size", "3", "no setting 'size'; it has numbers, loud, factor, word"),
+        ("size", "3", "no setting 'size'; it has numbers, pause, factor, word"),
         ("numbers", "4/x", "must be a whole number, got 'x'"),
         ("factor", "", "must be a number"),
-        ("loud", "perhaps", "must be yes or no"),
+        ("word", "", "is empty"),
+        ("numbers", "4//5", "must be a whole number, got ''"),
+        ("numbers", "4/0", "must be above 0"),
+        ("numbers", "-4", "must be above 0"),
+        ("pause", "-1", "must be at least 0"),
+        ("numbers", "99999999999", "at most 1,000,000"),
+        ("factor", "nan", "must be above 0"),
+        ("factor", "inf", "at most 1,000,000"),
     ],
 )
 def test_wrong_settings_are_told(name, text, message):

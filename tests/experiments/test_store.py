@@ -46,7 +46,18 @@ def test_half_a_line_is_forgotten_and_overwritten(store, cut):
     assert store.records("L1") == [record(1), record(3)]
 
 
-@pytest.mark.parametrize("line", ["{}", "not json", "[1]", '{"experiment": "L1"}', "[" * 100_000, "\udcff"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        record(2).to_line().replace("1.0", "NaN"),
+        "{}",
+        "not json",
+        "[1]",
+        '{"experiment": "L1"}',
+        "[" * 100_000,
+        "\udcff",
+    ],
+)
 def test_a_line_that_is_no_record_is_named(store, line):
     store.add(record(1))
     with open(store.path("L1"), "ab") as file:

@@ -70,8 +70,12 @@ def reproduce_command(
     store = Store(output_folder(out))
     for experiment in experiments:
         store.records(experiment.name)  # a damaged file is told before the work
-    with noted(), _shown() as show:
-        outcome = run(configs, store, where, show)
+    try:
+        with noted(), _shown() as show:
+            outcome = run(configs, store, where, show)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command goes on from here")
+        raise typer.Exit(130) from None
     with working("drawing figures and writing the report"):
         results = write_results(store, out)
     if as_json:
@@ -85,7 +89,7 @@ def reproduce_command(
         )
     else:
         print_results(results)
-        stdout.print(f"computed {outcome.computed} records, found {outcome.found}")
+        stdout.print(f"records: {outcome.computed} computed now, {outcome.found} found")
     _tell_left_out(outcome)
 
 

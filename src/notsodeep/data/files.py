@@ -30,6 +30,8 @@ def output_folder(path: Path) -> Path:
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
     """Call `write` on a temporary file beside `path` and move it there when it is complete."""
     temporary: Path | None = None
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{str(path)!r} is no file, and is not replaced by one; name a file.")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
         os.close(handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -11,6 +12,8 @@ import torch
 from notsodeep.errors import BadInput
 from notsodeep.experiments.claims import Claim
 from notsodeep.experiments.record import Record
+
+_LARGEST = 1_000_000
 
 Values = dict[str, Any]
 Records = Mapping[str, list[Record]]
@@ -45,7 +48,8 @@ class Experiment:
         for name, text in (changes or {}).items():
             if name not in known:
                 raise BadInput(f"{self.name} has no setting {name!r}; it has {', '.join(known)}.")
-            parsed[name] = _parsed(f"{self.name}'s {name}", text, known[name])
+            zero_means_something = 0 in (getattr(self.quick, name), getattr(self.full, name))
+            parsed[name] = _parsed(f"{self.name}'s {name}", text, known[name], zero_means_something)
         return replace(base, **parsed)
 
 
@@ -54,14 +58,23 @@ def settings(unit: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(unit).items()}
 
 
-def _parsed(what: str, text: str, like: Any) -> Any:
-    """`text` as a value of the kind of `like`; a tuple's items stand between slashes."""
+def _parsed(what: str, text: str, like: Any, zero: bool) -> Any:
+    """`text` as a value of the kind of `like`; a tuple's items, each once, stand between slashes."""
     if isinstance(like, tuple):
-        return tuple(_parsed(what, item, like[0]) for item in text.split("/"))
+        return tuple(dict.fromkeys(_parsed(what, item, like[0], zero) for item in text.split("/")))
+    if isinstance(like, int | float) and not isinstance(like, bool):
+        return _number(what, text, type(like), zero)
+    if not text:
+        raise BadInput(f"{what} is empty.")
+    return text
+
+
+def _number(what: str, text: str, kind: type[int] | type[float], zero: bool) -> int | float:
+    """A number that a size, a variance or a count can be."""
     try:
-        if isinstance(like, bool):
-            return {"yes": True, "no": False}[text]
-        return type(like)(text)
-    except (ValueError, KeyError):
-        kind = {bool: "yes or no", int: "a whole number", float: "a number"}.get(type(like), "text")
-        raise BadInput(f"{what} must be {kind}, got {text!r}.") from None
+        value = kind(text)
+    except ValueError:
+        raise BadInput(f"{what} must be a {'whole ' * (kind is int)}number, got {text!r}.") from None
+    if not (0 if zero else math.ulp(0.0)) <= value <= _LARGEST:
+        raise BadInput(f"{what} must be {'at least 0' if zero else 'above 0'} and at most {_LARGEST:,}, got {text!r}.")
+    return value

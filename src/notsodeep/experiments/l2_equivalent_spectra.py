@@ -101,7 +101,8 @@ def notes(every: Records) -> list[str]:
 L2 = Experiment(
     name="L2",
     title="Spectra of a DEQ's kernel and of the theorem's",
-    shows="The eigenvalues and leading eigenvectors of G* and Ḡ coincide, on a mixture and on MNIST's sixes and eights.",
+    shows="The paper: the eigenvalues and leading eigenvectors of G* and Ḡ coincide. Here: how far they do, on a mixture and "
+    "on MNIST's sixes and eights.",
     quick=replace(Sizes(), images=1500, mixture_seeds=2, image_seeds=1),
     full=Sizes(),
     units=units,

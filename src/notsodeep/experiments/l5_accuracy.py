@@ -77,7 +77,7 @@ L5 = Experiment(
     name="L5",
     title="Test accuracy against width, and beyond accuracy",
     shows="With random weights and a trained readout, a DEQ and the explicit network matched to it reach the same test "
-    "accuracy at every width; what tells them apart from other networks is not accuracy.",
+    "accuracy from some hundreds of units on; what tells them apart from other networks is not accuracy.",
     quick=replace(
         Config(),
         widths=(32, 128, 512, 1024),

@@ -39,12 +39,16 @@ class Record:
     @classmethod
     def from_line(cls, line: str) -> Record:
         """The record of one line; ValueError where the line is not one."""
-        parts = json.loads(line)
+        parts = json.loads(line, parse_constant=_refuse)
         if not isinstance(parts, dict) or set(parts) != set(_FIELDS):
             raise ValueError("not a record")
         if not all(isinstance(parts[name], dict) for name in ("config", "values", "provenance")):
             raise ValueError("not a record")
         return cls(**parts)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def key(experiment: str, config: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.architecture import Explicit, Implicit
+from notsodeep.data.image_sets import IMAGE_SETS
 from notsodeep.data.split import load_split
 from notsodeep.design.designer import design
 from notsodeep.errors import BadInput
@@ -21,6 +22,7 @@ from notsodeep.numerics.solvers import Anderson
 # The paper's: Anderson acceleration with a memory of 5, to a residual of 1e-2, in 25 steps at most.
 PAPER_TOLERANCE, _MEMORY, _STEPS = 1e-2, 5, 25
 _FACTOR_SAMPLES = 500
+_SETS = ("digits", *IMAGE_SETS)
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,16 @@ class Task:
         return int(self.y.max()) + 1
 
     def first(self, train: int, test: int) -> Task:
+        if train > len(self.x) or test > len(self.test_x):
+            there = f"{len(self.x)} and {len(self.test_x)}"
+            raise BadInput(f"{train} samples to train on and {test} to test on were asked for; there are {there}.")
         return Task(self.x[:train], self.y[:train], self.test_x[:test], self.test_y[:test])
 
 
 @lru_cache(maxsize=2)  # one on each of two devices, say: not every set that was ever used
 def _task(data: str, train: int, device: torch.device) -> Task:
+    if data not in _SETS:
+        raise BadInput(f"There is no data set {data!r} to compare networks on; there are {', '.join(_SETS)}.")
     split = load_split(f"{data}:n={train},seed=0" if train else data)
     parts = split.train.x.float(), split.train.y, split.test.x.float(), split.test.y
     if parts[1] is None or parts[1].is_floating_point():

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from notsodeep.experiments.record import Record
 
 
 def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
-    """Those with the most frequent of these settings: numbers found under different ones do not mix."""
+    """Those with these settings as the latest record has them: numbers found under different ones do not mix."""
 
     def chosen(record: Record) -> tuple[str, ...]:
         return tuple(repr(record.config.get(name)) for name in names)
 
-    common = Counter(chosen(record) for record in records).most_common(1)
-    return [record for record in records if chosen(record) == common[0][0]]
+    return [record for record in records if chosen(record) == chosen(records[-1])]
 
 
 def of_one_run(records: Sequence[Record], apart: Sequence[str], names: Sequence[str]) -> list[Record]:

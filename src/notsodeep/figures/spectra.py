@@ -206,8 +206,7 @@ def _spectra_caption(records: Sequence[Record], own: str) -> str:
     gaps = [
         (name == own, rival["relative"])
         for record in records
-        for kernel in record.values["kernels"].values()
-        for name, rival in kernel["rivals"].items()
+        for name, rival in record.values["kernels"].get("conjugate", {"rivals": {}})["rivals"].items()
     ]
     ours, others = (sorted(gap for is_own, gap in gaps if is_own is wanted) for wanted in (True, False))
     told = [f"{what} {_span(found)}" for what, found in ((own, ours), ("the others", others)) if found]
@@ -216,7 +215,7 @@ def _spectra_caption(records: Sequence[Record], own: str) -> str:
         "panel the bulk as a histogram (peaks far above the DEQ's are cut), right the eigenvalues that stand apart, the DEQ's "
         "above and the rival's below, as on a vernier. Spectra coincide where the outline is the edge of the "
         "pale area and the lines below continue those above. "
-        f"Relative gap in operator norm: {'; '.join(told)}."
+        f"Relative gap of the conjugate kernel, in operator norm: {'; '.join(told)}."
     )
 
 

@@ -26,7 +26,8 @@ TITLE = "Implicit against explicit networks: the papers’ claims, computed anew
 ABOUT = (
     "Ling et al. (ICML 2024) show that a wide deep equilibrium model (DEQ) has nearly the same kernels as an explicit network "
     "of one or two hidden layers with a designed activation. Here each number of theirs stands beside the same number computed "
-    "by notsodeep, with its spread, and a verdict. “Sharper” means: found, and better than they say by more than the spread."
+    "by notsodeep, with its spread, and a verdict. “Sharper” means: found, and better than they say by more than the spread. "
+    "Where the paper has no number (“—”), the claim is ours, and the verdict says whether it holds."
 )
 _SIZES = ("quick", "full")
 _PIXELS_PER_INCH = 96

@@ -31,8 +31,8 @@ class Results:
 def write_results(store: Store, folder: Path, page: Path | None = None) -> Results:
     """FOLDER/figures, claims.json, README.md and report.html (or `page`, where one is named), from the records of a store."""
     target = folder / "report.html" if page is None else page
-    if target.is_dir() or not (page is None or target.parent.is_dir()):
-        raise BadInput(f"{str(target)!r} cannot be written: name a file in a folder that exists.")
+    if target.suffix != ".html" or target.is_dir() or not (page is None or target.parent.is_dir()):
+        raise BadInput(f"{str(target)!r} cannot be written: name an .html file in a folder that exists.")
     content = gather(store, folder / "figures")
     output_folder(folder)
     _write(folder / "claims.json", claims_json(content.claims))
