@@ -1,6 +1,7 @@
 """`notsodeep report`."""
 
 import json
+import os
 
 import pytest
 
@@ -43,3 +44,21 @@ def test_without_a_run(notsodeep, tmp_path, monkeypatch):
     assert "results/records" in ran.stderr
     assert "notsodeep reproduce" in ran.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_page_never_takes_the_place_of_records(notsodeep, run_of):
+    store = run_of(whole_run())
+    path = store.path("L1")
+    before = path.read_bytes()
+    ran = notsodeep("report", str(store.folder), "--out", str(path))
+    assert ran.returncode == 2
+    assert "name an .html file" in ran.stderr
+    assert path.read_bytes() == before
+
+
+def test_a_page_never_takes_the_place_of_a_device(notsodeep, run_of, tmp_path):
+    os.mkfifo(tmp_path / "pipe.html")
+    ran = notsodeep("report", str(run_of(whole_run()).folder), "--out", str(tmp_path / "pipe.html"))
+    assert ran.returncode == 2
+    assert "is no file" in ran.stderr
+    assert (tmp_path / "pipe.html").is_fifo()
