@@ -214,7 +214,7 @@ def _readout_caption(records: Sequence[Record], readout: str, infinite: Sequence
                 else ""
             )
             what += f" At ∞: kernel regression with the kernels of infinite width{trained}."
-    how = f"mean over {_seeds(records)} and 95 % interval, on a scale of the error's logarithm"
+    how = f"{_averaged(records)}, on a scale of the error's logarithm"
     return f"Test accuracy against width, {how}: {what}"
 
 
@@ -275,8 +275,8 @@ def _measures() -> list[tuple[str, Value, Value]]:
 def _apart_caption(records: Sequence[Record]) -> str:
     return (
         "How far a network is from the DEQ, by width: the relative gap of the feature kernels, the relative distance of ridge "
-        "predictions, and the share of test samples that get another answer, with either readout; mean over "
-        f"{_seeds(records)} and 95 % interval, marks at ∞ for infinite width (hollow at the foot: zero). The broad grey line "
+        "predictions, and the share of test samples that get another answer, with either readout; "
+        f"{_averaged(records)}, marks at ∞ for infinite width, from fewer samples (hollow at the foot: zero). The broad grey line "
         "is the noise floor, a second draw of the same DEQ: a network at that line cannot be told from the DEQ at that width."
     )
 
@@ -318,7 +318,7 @@ def _draw_trained(axes: Axes, net: str, where: float, records: Sequence[Record])
 
 def _trained_caption(records: Sequence[Record]) -> str:
     return (
-        f"Test accuracy with all weights trained, not the readout alone: mean over {_seeds(records)} and 95 % interval. The "
+        f"Test accuracy with all weights trained, not the readout alone: {_averaged(records)}. The "
         "equivalence is one of networks at random weights; nothing promises that it survives training."
     )
 
@@ -349,6 +349,6 @@ def _handle(net: str, line: bool = True) -> Any:
     return Line2D([], [], label=look.label, **{**look.line, **({} if line else {"linestyle": ""})})
 
 
-def _seeds(records: Iterable[Record]) -> str:
+def _averaged(records: Iterable[Record]) -> str:
     count = len({record.config.get("seed") for record in records})
-    return f"{count} seed{'s' * (count > 1)}"
+    return f"mean over {count} seeds and 95 % interval" if count > 1 else "one seed"
