@@ -32,6 +32,15 @@ def test_a_changed_setting_is_another_computation(tmp_path):
     assert len(store.records("L1")) == 6
 
 
+def test_a_new_revision_computes_anew(tmp_path):
+    counting, store = Counting(), Store(tmp_path)
+    go(counting, store)
+    object.__setattr__(counting.experiment, "revision", 2)
+    assert go(counting, store).computed == 3
+    assert go(counting, store).computed == 0
+    assert [r.config.get("revision") for r in store.records("L1")] == [None] * 3 + [2] * 3
+
+
 def test_what_was_computed_before_a_failure_stays(tmp_path):
     store = Store(tmp_path)
     with pytest.raises(RuntimeError, match="killed"):

@@ -39,6 +39,8 @@ class Experiment:
     cost: Callable[[Any], float]
     claims: Callable[[Records, str], list[Claim]]
     notes: Callable[[Records], list[str]]
+    revision: int = 1
+    """One more whenever `run` gives other numbers, or other names: records of before are then computed anew."""
 
     def config(self, full: bool, changes: dict[str, str] | None = None) -> Any:
         """The settings of a size, with some of them changed by text: {"seeds": "3", "activations": "relu/tanh"}."""
@@ -51,6 +53,10 @@ class Experiment:
             zero_means_something = 0 in (getattr(self.quick, name), getattr(self.full, name))
             parsed[name] = _parsed(f"{self.name}'s {name}", text, known[name], zero_means_something)
         return replace(base, **parsed)
+
+    def record_config(self, unit: Any) -> dict[str, Any]:
+        """What a record of this unit has as its config."""
+        return settings(unit) | ({"revision": self.revision} if self.revision > 1 else {})
 
 
 def settings(unit: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.experiments.experiment import Experiment, settings
+from notsodeep.experiments.experiment import Experiment
 from notsodeep.experiments.record import Record, key, provenance
 from notsodeep.experiments.store import Store
 
@@ -54,7 +54,7 @@ def run(
     left_out: dict[str, str] = {}
     clock, computed = _Clock(), 0
     for index, item in enumerate(pending):
-        name, config = item.experiment.name, settings(item.unit)
+        name, config = item.experiment.name, item.experiment.record_config(item.unit)
         rest = pending[index:]
         show(Progress(name, config, found + index, found + len(pending), clock.remaining(rest)))
         began = time.perf_counter()
@@ -78,7 +78,7 @@ def _pending(experiments: Iterable[tuple[Experiment, Any]], store: Store) -> tup
     for experiment, config in experiments:
         there = {record.key for record in store.records(experiment.name)}
         for unit in experiment.units(config):
-            if key(experiment.name, settings(unit)) in there:
+            if key(experiment.name, experiment.record_config(unit)) in there:
                 found += 1
             else:
                 pending.append(_Pending(experiment, unit, experiment.cost(unit)))

@@ -11,7 +11,7 @@ def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Reco
     """Those with these settings as the latest record has them: numbers found under different ones do not mix."""
 
     def chosen(record: Record) -> tuple[str, ...]:
-        return tuple(repr(record.config.get(name)) for name in names)
+        return tuple(repr(record.config.get(name)) for name in ("revision", *names))
 
     return [record for record in records if chosen(record) == chosen(records[-1])]
 

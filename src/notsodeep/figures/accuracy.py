@@ -276,8 +276,9 @@ def _apart_caption(records: Sequence[Record]) -> str:
     return (
         "How far a network is from the DEQ, by width: the relative gap of the feature kernels, the relative distance of ridge "
         "predictions, and the share of test samples that get another answer, with either readout; "
-        f"{_averaged(records)}, marks at ∞ for infinite width, from fewer samples (hollow at the foot: zero). The broad grey "
-        "line is the noise floor, a second draw of the same DEQ: a network at that line cannot be told from the DEQ at that width."
+        f"{_averaged(records)}, marks at ∞ for infinite width, from fewer samples (hollow at the foot: zero). "
+        "The broad grey line is the noise floor, a second draw of the same DEQ: a network at that line cannot be told from the "
+        "DEQ at that width."
     )
 
 

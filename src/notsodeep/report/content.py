@@ -11,7 +11,6 @@ from pathlib import Path
 
 from notsodeep.data.files import output_folder
 from notsodeep.errors import BadInput, NotSoDeepError
-from notsodeep.experiments import experiment as experiments
 from notsodeep.experiments.claims import Claim, Verdict
 from notsodeep.experiments.experiment import Experiment, Records
 from notsodeep.experiments.record import Record, key
@@ -156,7 +155,9 @@ def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[s
 
 
 def _planned(experiment: Experiment, size: str) -> set[str]:
-    return {key(experiment.name, experiments.settings(unit)) for unit in experiment.units(getattr(experiment, size))}
+    return {
+        key(experiment.name, experiment.record_config(unit)) for unit in experiment.units(getattr(experiment, size))
+    }
 
 
 def _clean(claim: Claim) -> Claim:
