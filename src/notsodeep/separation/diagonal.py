@@ -1,0 +1,129 @@
+"""The diagonal linear DEQ, f(x) = Σ_i β_i x_i + b with β_i = 1/(1 − w_i): its gradient flow, and where that ends.
+
+Ref: [wu2024], learning dynamics.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from scipy.integrate import solve_ivp
+from scipy.optimize import brentq
+from torch import Tensor, nn
+
+from notsodeep.errors import BadInput, NotConverged
+from notsodeep.models import checks
+
+_NEWTON_STEPS, _NEWTON_RTOL = 200, 1e-13
+_FLOW_RTOL, _FLOW_ATOL = 1e-10, 1e-12
+
+
+class DiagonalDEQ(nn.Module):
+    """z_i = w_i z_i + x_i, so z_i = x_i/(1 − w_i), and f(x) = Σ_i z_i (+ b); w = b = 0 at the start."""
+
+    def __init__(self, in_features: int, bias: bool = False, dtype: torch.dtype | None = None) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(checks.count(in_features, "in_features"), dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(1, dtype=dtype)) if bias else None
+
+    @property
+    def in_features(self) -> int:
+        return len(self.w)
+
+    def features(self, x: Tensor) -> Tensor:
+        return x / (1.0 - self.w)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1)."""
+        f = self.features(x).sum(-1, keepdim=True)
+        return f if self.bias is None else f + self.bias
+
+
+def gradient_flow(X: Tensor, y: Tensor, beta0: Tensor, time: float) -> Tensor:
+    """β(time) of β' = −(Xᵀ(Xβ − y)) ⊙ β⁴: gradient descent on ½‖Xβ − y‖² in w, with steps without end."""
+    x, wanted = _arrays(X, y)
+    found = solve_ivp(
+        lambda _, beta: -(x.T @ (x @ beta - wanted)) * beta**4,
+        (0.0, float(time)),
+        beta0.double().numpy(),
+        method="LSODA",
+        rtol=_FLOW_RTOL,
+        atol=_FLOW_ATOL,
+    )
+    if not found.success:
+        raise NotConverged(f"The gradient flow stopped: {found.message}", residual=float("nan"), steps=len(found.t))
+    return torch.from_numpy(found.y[:, -1])
+
+
+def flow_limit(X: Tensor, y: Tensor, beta0: Tensor) -> Tensor:
+    """argmin Σ_i 1/(2β_i²) + β_i(0)^(−3) β_i subject to Xβ = y: where the gradient flow from β(0) > 0 ends.
+
+    At the minimum β^(−3) = β(0)^(−3) + Xᵀν; Newton's method finds ν, in a basis of X's rows. Ref: [wu2024], learning dynamics.
+    """
+    x, wanted = _arrays(X, y)
+    start = beta0.double().numpy()
+    if not (start > 0.0).all():
+        raise BadInput("The flow is one of β > 0: every entry of beta0 must be positive.")
+    left, sizes, rows = np.linalg.svd(x, full_matrices=False)
+    kept = sizes > 1e-12 * sizes.max()
+    basis, reduced = rows[kept], (left[:, kept].T @ wanted) / sizes[kept]
+    nu = np.zeros(len(basis))
+    level = start**-3.0
+    for _ in range(_NEWTON_STEPS):
+        beta = (level + basis.T @ nu) ** (-1.0 / 3.0)
+        missed = basis @ beta - reduced
+        if np.abs(missed).max() <= _NEWTON_RTOL * max(np.abs(reduced).max(), 1.0):
+            return torch.from_numpy(beta)
+        try:
+            step = np.linalg.solve((basis * beta**4) @ basis.T / 3.0, missed)
+        except np.linalg.LinAlgError:  # β has gone to zero or to infinity
+            break
+        size = 1.0
+        while (level + basis.T @ (nu + size * step) <= 0.0).any():  # β stays positive
+            size *= 0.5
+        nu = nu + size * step
+    raise NotConverged(
+        f"The limit of the flow was not found: Xβ = y is missed by {np.abs(missed).max():.2g}. Is there a β > 0 with Xβ = y?",
+        residual=float(np.abs(missed).max()),
+        steps=_NEWTON_STEPS,
+    )
+
+
+def gotu_limit(f_empty: float, f_k: float) -> tuple[float, float]:
+    """(β_k, GOTU) of the flow with a bias, from w = b = 0, where x_k = −1 is never seen.
+
+    β_k solves β + (1 − β^(−3))/3 = f_∅ + f_k, and the mean squared error on the unseen half is 4(f_k − β_k)²; f_∅ and f_k are
+    the Fourier coefficients of the target. Ref: [wu2024], learning dynamics.
+    """
+    total = float(f_empty) + float(f_k)
+    if not math.isfinite(total):
+        raise BadInput(f"The coefficients must be numbers, got f_empty = {f_empty!r} and f_k = {f_k!r}.")
+
+    def excess(beta: float) -> float:
+        return beta + (1.0 - 1.0 / (beta * beta * beta)) / 3.0 - total
+
+    low = high = 1.0
+    while excess(low) > 0.0:
+        low *= 0.5
+    while excess(high) < 0.0:
+        high *= 2.0
+    beta = float(brentq(excess, low, high, xtol=1e-15, rtol=1e-14)) if low < high else 1.0
+    return beta, 4.0 * (float(f_k) - beta) ** 2
+
+
+def gotu_bound(f_k: float) -> float:
+    """4(f_k − (4 + 3f_k)^(−1/3))², which `gotu_limit` stays below where f_∅ = 0; a linear network's error is 4f_k².
+
+    Ref: [wu2024], learning dynamics.
+    """
+    if not f_k > 0.0:
+        raise BadInput(f"The bound is for a coefficient f_k > 0, got {f_k!r}.")
+    return float(4.0 * (f_k - (4.0 + 3.0 * f_k) ** (-1.0 / 3.0)) ** 2)
+
+
+def _arrays(X: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    if X.ndim != 2 or y.shape != (len(X),):
+        raise BadInput(f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n,).")
+    return X.double().numpy(), y.double().numpy()

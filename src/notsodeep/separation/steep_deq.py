@@ -1,0 +1,69 @@
+"""The steep function as the equilibrium of a DEQ that nobody trained. Ref: [wu2024], steep functions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.models import checks
+from notsodeep.separation.targets import Steep
+
+_BISECTIONS = 60
+
+
+class SteepDEQ(nn.Module):
+    """A DEQ of 4N + 2 ReLU units that read one number z and give it back:
+
+        z = h(z, x) = ½[φ_N(z + x_1/2) − φ_N(z − x_1/2)] + δ(x_1/2 − z),
+        φ_N(u) = relu(tu) + relu(−tu) + Σ_{0<i<N} [relu(2tu − 2it²) + relu(−2tu − 2it²)],  t = 1/N,
+
+    φ_N interpolates u² on [−1, 1], so that h ≈ z x_1 + δ(x_1/2 − z), whose equilibrium is δ x_1/(2(1 + δ − x_1)). The scalar z
+    is found by bisection, as h need not contract.
+    """
+
+    slopes: Tensor
+    offsets: Tensor
+
+    def __init__(self, dimension: int, N: int) -> None:
+        super().__init__()
+        self.target, self.N = Steep(dimension), checks.count(N, "N")
+        t = 1.0 / self.N
+        i = torch.arange(1, self.N, dtype=torch.float64)
+        self.register_buffer("slopes", torch.cat([torch.tensor([t], dtype=torch.float64), 2.0 * t + 0.0 * i]))
+        self.register_buffer("offsets", torch.cat([torch.zeros(1, dtype=torch.float64), 2.0 * t**2 * i]))
+
+    @property
+    def in_features(self) -> int:
+        return self.target.dimension
+
+    @property
+    def width(self) -> int:
+        return 4 * self.N + 2
+
+    def square(self, u: Tensor) -> Tensor:
+        """φ_N(u): each pair relu(au − c) + relu(−au − c) is relu(a|u| − c)."""
+        return torch.relu(self.slopes.to(u) * u.abs()[..., None] - self.offsets.to(u)).sum(-1)
+
+    def step(self, z: Tensor, x1: Tensor) -> Tensor:
+        """h(z, x)."""
+        curved = 0.5 * (self.square(z + 0.5 * x1) - self.square(z - 0.5 * x1))
+        return curved + self.target.delta * (0.5 * x1 - z)
+
+    def features(self, x: Tensor) -> Tensor:
+        """z*, (n, 1): h(0) ≥ 0 and h(½) ≤ ½ enclose it."""
+        x1 = x[:, :1]
+        low, high = torch.zeros_like(x1), torch.full_like(x1, 0.5)
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (low + high)
+            below = self.step(middle, x1) > middle
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return 0.5 * (low + high)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, 1)."""
+        return self.features(x)
+
+
+def steep_deq(d: int, N: int) -> SteepDEQ:
+    """The steep function of dimension d by a DEQ of 4N + 2 units, to an error that falls like 1/N."""
+    return SteepDEQ(d, N)

@@ -1,0 +1,123 @@
+"""Functions that a DEQ expresses, or learns, more cheaply than a feed-forward network. Ref: [wu2024].
+
+Each is called on samples (n, d), of which it uses the first coordinate, and gives (n, 1); a one-dimensional x stands for that
+coordinate, and gives (n,).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.errors import BadInput
+from notsodeep.models.checks import count
+from notsodeep.numerics.safe import like
+
+
+class Target(ABC):
+    """An exact function on the cube [low, high]^dimension."""
+
+    dimension: int
+    low, high = 0.0, 1.0
+
+    @abstractmethod
+    def value(self, x1: Tensor) -> Tensor:
+        """Of the first coordinate."""
+
+    def __call__(self, x: Array) -> Any:
+        given = torch.as_tensor(x)
+        if not given.is_floating_point():
+            raise BadInput(f"x holds {given.dtype}; a target is a function of real numbers.")
+        return like(x)(self.value(given if given.ndim < 2 else given[..., :1]))
+
+    def sample(self, n: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
+        """n points (n, dimension) of the domain, uniform unless the target has a sampler of its own."""
+        points = torch.rand(count(n, "n"), self.dimension, generator=generator, dtype=dtype)
+        return self.low + (self.high - self.low) * points
+
+
+@dataclass(frozen=True)
+class Sawtooth(Target):
+    """φ^m on [0, 1]: φ⁰ = x_1, φ^{k+1} = 2φ^k − 2 relu(2φ^k − 1), of 2^m linear pieces. Exact in floating point.
+
+    Ref: [wu2024], expressivity.
+    """
+
+    pieces_log2: int
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        count(self.pieces_log2, "m")
+        count(self.dimension, "dimension")
+
+    def value(self, x1: Tensor) -> Tensor:
+        for _ in range(self.pieces_log2):
+            x1 = 2.0 * x1 - 2.0 * torch.relu(2.0 * x1 - 1.0)
+        return x1
+
+
+@dataclass(frozen=True)
+class Steep(Target):
+    """g(x) = δ x_1/(2(1 + δ − x_1)) on [0, 1]^d, δ = 2^(−d): flat, and then up to ½ within δ of x_1 = 1.
+
+    Ref: [wu2024], steep functions.
+    """
+
+    dimension: int
+
+    def __post_init__(self) -> None:
+        count(self.dimension, "d")
+
+    @property
+    def delta(self) -> float:
+        return 2.0**-self.dimension
+
+    def value(self, x1: Tensor) -> Tensor:
+        return (
+            self.delta * x1 / (2.0 * ((1.0 - x1) + self.delta))
+        )  # 1 − x_1 first: it is exact near 1, where all happens
+
+    def sample(self, n: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Half of them with x_1 in U(0, 1 − δ), half in U(1 − δ, 1)."""
+        points = super().sample(n, generator, dtype)
+        steep = torch.arange(n) >= n // 2
+        first = points[:, 0]
+        points[:, 0] = torch.where(steep, 1.0 - self.delta * first, (1.0 - self.delta) * first)
+        return points
+
+
+@dataclass(frozen=True)
+class Chirps(Target):
+    """Σ_k sin(2π (f_k x + ½ r_k x²))/K on [0, 1]: like a sound whose K tones rise, from f_k to f_k + r_k periods."""
+
+    starts: tuple[float, ...] = (4.0, 9.0, 17.0)
+    rises: tuple[float, ...] = (12.0, 20.0, 31.0)
+    dimension: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.starts or len(self.starts) != len(self.rises):
+            raise BadInput(
+                f"{len(self.starts)} tones begin and {len(self.rises)} rise; as many must do both, and one at least."
+            )
+
+    def value(self, x1: Tensor) -> Tensor:
+        tones = [
+            torch.sin(2.0 * torch.pi * (start * x1 + 0.5 * rise * x1.square()))
+            for start, rise in zip(self.starts, self.rises, strict=True)
+        ]
+        return torch.stack(tones).mean(0)
+
+
+def sawtooth(m: int) -> Sawtooth:
+    """The sawtooth of 2^m pieces."""
+    return Sawtooth(m)
+
+
+def steep(d: int) -> Steep:
+    """The steep function of [0, 1]^d."""
+    return Steep(d)
