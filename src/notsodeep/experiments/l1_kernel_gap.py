@@ -83,12 +83,12 @@ def gaps(records: Sequence[Record], activation: str, kernel: str, form: str, rat
     found: dict[int, list[float]] = {}
     for record in records:
         config = record.config
-        if config["activation"] == activation and _has_ratio(record, ratio):
+        if config["activation"] == activation and has_ratio(record, ratio):
             found.setdefault(config["n"], []).append(record.values[kernel][form])
     return dict(sorted(found.items()))
 
 
-def _has_ratio(record: Record, ratio: float) -> bool:
+def has_ratio(record: Record, ratio: float) -> bool:
     """p/n, up to the rounding of p."""
     return abs(float(record.config["p"]) / float(record.config["n"]) - ratio) < 0.02
 
@@ -139,7 +139,7 @@ def _rate(name: str, kernel: str, title: str, by_size: dict[int, list[float]], r
 def _sharper(records: list[Record], ratio: float, command: str) -> list[Claim]:
     """Ours, beside the theorem: how many times closer the label-free kernel is at the largest n."""
     largest = max(record.config["n"] for record in records)
-    at = [record for record in records if record.config["n"] == largest and _has_ratio(record, ratio)]
+    at = [record for record in records if record.config["n"] == largest and has_ratio(record, ratio)]
     found = []
     for kernel, title in KERNELS.items():
         factors = [r.values[kernel]["equivalent"] / r.values[kernel]["sharp"] for r in at]

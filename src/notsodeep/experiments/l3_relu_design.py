@@ -53,7 +53,7 @@ def notes(every: Records) -> list[str]:
     records = comparison.comparable(every["L3"])
     found = [
         "One layer of leaky ReLU cannot match the four scalars of a ReLU DEQ; two can, exactly. The preprint's numbers are of "
-        "averages over finite networks, whose noise is most of them.",
+        "averages over finite networks, which have a noise of their own; ours are exact.",
         "The design matches the conjugate kernel, and only that: the tangent kernel of the two-layer network is not the DEQ's. "
         'notsodeep designs for the tangent kernel with match="tangent".',
     ]

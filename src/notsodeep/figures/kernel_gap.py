@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from notsodeep.experiments.l1_kernel_gap import has_ratio, ratios
 from notsodeep.experiments.record import Record
 from notsodeep.experiments.statistics import mean, slope
 from notsodeep.figures.style import (
@@ -42,23 +42,18 @@ def kernel_gap_drawings(records: Sequence[Record]) -> list[Drawing]:
     kernels = [kernel for kernel in _KERNELS if any(_gap(r, kernel, form) for r in records for form in _FORMS)]
     if not kernels:
         return []
-    ratios = Counter(_ratio(record) for record in records)
-    ratio = ratios.most_common(1)[0][0]
+    ratio, *others = ratios(records)
     figure, axes = panels(1, len(kernels), 4.9, 6.4)
     for panel, kernel in zip(axes[0], kernels, strict=True):
         _draw(panel, kernel, records, ratio)
     axes[0, 0].set_ylabel("relative gap to the exact kernel, operator norm")
     lines = [Line2D([], [], color="black", linestyle=dash, label=form) for form, dash in _FORMS.items()]
     figure.legend(handles=lines, loc="outside upper center", ncols=2)
-    return [Drawing("L1-kernel-gap", _caption(records, ratio, sorted(set(ratios) - {ratio})), figure)]
+    return [Drawing("L1-kernel-gap", _caption(records, ratio, others), figure)]
 
 
 def _gap(record: Record, kernel: str, form: str) -> float | None:
     return number(record.values, kernel, form)
-
-
-def _ratio(record: Record) -> float:
-    return round(float(record.config["p"]) / float(record.config["n"]), 2)
 
 
 def _draw(axes: Axes, kernel: str, records: Sequence[Record], ratio: float) -> None:
@@ -93,7 +88,7 @@ def _points(
     own = [r for r in records if r.config["activation"] == activation]
     found = [
         positive(gather(part, lambda r: float(r.config["n"]), lambda r: _gap(r, kernel, form)))
-        for part in ([r for r in own if _ratio(r) == ratio], [r for r in own if _ratio(r) != ratio])
+        for part in ([r for r in own if has_ratio(r, ratio)], [r for r in own if not has_ratio(r, ratio)])
     ]
     return found[0], found[1]
 

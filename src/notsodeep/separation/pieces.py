@@ -87,9 +87,10 @@ def _layers(module: nn.Module) -> list[tuple[Array, Array]]:
                 "Pieces are counted for ReLU networks with a readout; this ENN has other activations, or none."
             )
         biases = [None] * len(module.weights) if module.biases is None else list(module.biases)
-        scales = [1.0 / np.sqrt(len(weight)) for weight in module.weights]
-        pairs = [(w, b, s) for w, b, s in zip(module.weights, biases, scales, strict=True)]
-        layers = [(_array(w) * s, _bias(b, len(w)) * s) for w, b, s in pairs]  # relu(s h) = s relu(h)
+        layers = []
+        for weight, bias in zip(module.weights, biases, strict=True):
+            scale = 1.0 / np.sqrt(len(weight))  # relu(h)/√m = relu(h/√m)
+            layers.append((scale * _array(weight), scale * _bias(bias, len(weight))))
         return [*layers, (_array(module.readout.weight), _bias(module.readout.bias, module.out_features))]
     if isinstance(module, nn.Sequential):
         kinds = [type(part) for part in module]

@@ -28,9 +28,10 @@ class SteepDEQ(nn.Module):
         super().__init__()
         self.target, self.N = Steep(dimension), checks.count(N, "N")
         t = 1.0 / self.N
-        i = torch.arange(1, self.N, dtype=torch.float64)
-        self.register_buffer("slopes", torch.cat([torch.tensor([t], dtype=torch.float64), 2.0 * t + 0.0 * i]))
-        self.register_buffer("offsets", torch.cat([torch.zeros(1, dtype=torch.float64), 2.0 * t**2 * i]))
+        slopes = torch.full((self.N,), 2.0 * t, dtype=torch.float64)
+        slopes[0] = t
+        self.register_buffer("slopes", slopes)
+        self.register_buffer("offsets", 2.0 * t**2 * torch.arange(self.N, dtype=torch.float64))
 
     @property
     def in_features(self) -> int:
