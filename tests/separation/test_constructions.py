@@ -108,12 +108,11 @@ def test_bad_input(call, message):
         call()
 
 
-def test_a_deq_that_is_not_nilpotent_says_so():
-    network = sep.ReluDEQ(*(torch.tensor(w) for w in ([[0.5]], [[1.0]], [0.0], [[1.0]])))
-    with pytest.raises(nsd.NotConverged, match="not nilpotent"):
-        network(torch.ones(1, 1))
-    with pytest.raises(nsd.BadInput, match="lower triangular"):
-        sep.count_pieces(network, 0.0, 1.0)
+def test_a_deq_that_is_not_nilpotent_is_solved():
+    network = sep.ReluDEQ(*(torch.tensor(w, dtype=torch.float64) for w in ([[0.5]], [[1.0]], [0.0], [[1.0]])))
+    assert float(network(torch.ones(1, 1, dtype=torch.float64)).detach()) == pytest.approx(2.0, rel=1e-9)
+    assert sep.count_pieces(network, 0.0, 1.0) == 1
+    assert sep.count_pieces(network, -1.0, 1.0) == 2
 
 
 def test_bounds():
