@@ -1,0 +1,83 @@
+"""What training costs: multiplications and additions of the matrix products, for one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+from notsodeep.numerics.solvers import Anderson, Solver
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Of a forward pass, and of the backward pass that follows it in training."""
+
+    forward: float
+    backward: float
+
+    @property
+    def training(self) -> float:
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True)
+class Solves:
+    """Of an equilibrium, or a mean over several: evaluations of the map, and the solver's own FLOPs a sample."""
+
+    evaluations: float = 0.0
+    mixing: float = 0.0
+
+
+class Counted(Solver):
+    """Anderson's method, counting what it does to a sample."""
+
+    def __init__(self, solver: Anderson) -> None:
+        self.solver, self.solves = solver, Solves()
+
+    def init(self, z: Tensor) -> Any:
+        return self.solver.init(z)
+
+    def step(self, memory: Any, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, Any]:
+        following, memory = self.solver.step(memory, z, fz, size)
+        mixed = len(memory.z) - 1
+        own = (2.0 * mixed**2 + 7.0 * mixed) * z.shape[1] + 2.0 / 3.0 * mixed**3 if memory.engaged else 0.0
+        self.solves = Solves(self.solves.evaluations + 1.0, self.solves.mixing + own)
+        return following, memory
+
+
+def fnn_flops(sizes: Sequence[int]) -> Flops:
+    """Layers sizes[0] → sizes[1] → …: 2ab each for the values, again for the gradient of the weights, and again for that of the
+    layer's input, which the first layer does not need."""
+    products = [2.0 * a * b for a, b in pairwise(sizes)]
+    return Flops(sum(products), 2.0 * sum(products) - products[0])
+
+
+def deq_flops(in_features: int, width: int, outputs: int, forward: Solves, backward: Solves) -> Flops:
+    """z = relu(W z + U x + b), y = A z: U x once, W z in every evaluation of the map, and as much for every product with its
+    transposed Jacobian while the adjoint is solved for; what the solvers do themselves comes on top."""
+    inward, step, outward = 2.0 * in_features * width, 2.0 * width * width, 2.0 * width * outputs
+    ahead = inward + forward.evaluations * step + forward.mixing + outward
+    # The map is evaluated once more for its Jacobian; each weight's gradient costs as much as its product.
+    back = inward + (backward.evaluations + 2.0) * step + backward.mixing + 2.0 * outward
+    return Flops(ahead, back)
+
+
+def with_skip(flops: Flops, in_features: int, outputs: int) -> Flops:
+    """And V x beside it, whose weights have a gradient."""
+    product = 2.0 * in_features * outputs
+    return replace(flops, forward=flops.forward + product, backward=flops.backward + product)
+
+
+def paired_width(in_features: int, hidden: int, outputs: int, training: float) -> int:
+    """The width of a feed-forward network of `hidden` layers whose training costs as much, at most."""
+    if hidden < 1:
+        raise BadInput(f"A network has one hidden layer at least, got {hidden}.")
+    width = 1
+    while fnn_flops([in_features, *[width + 1] * hidden, outputs]).training <= training:
+        width += 1
+    return width
