@@ -8,6 +8,7 @@ Samples are rows. `var_a` and `var_b` are σ_a² and σ_b², always the variance
 
 from notsodeep import errors
 from notsodeep.activations import Activation, Centred, Scaled, activation, custom
+from notsodeep.advice import Advice, advise
 from notsodeep.architecture import Explicit, Implicit
 from notsodeep.data import GaussianMixture, MixtureStatistics, tau0
 from notsodeep.design import Design, design
@@ -42,6 +43,7 @@ __all__ = [
     "DEQ",
     "ENN",
     "Activation",
+    "Advice",
     "Anderson",
     "BadInput",
     "Batches",
@@ -77,6 +79,7 @@ __all__ = [
     "Solver",
     "UnrolledAdjoint",
     "activation",
+    "advise",
     "best_scaled_gap",
     "compile_deq",
     "conjugate_kernel",

@@ -5,7 +5,8 @@ import pytest
 from notsodeep.errors import BadInput
 from notsodeep.experiments.experiment import settings
 from notsodeep.experiments.record import key
-from notsodeep.experiments.registry import EXPERIMENTS, chosen
+from notsodeep.experiments.registry import EXPERIMENTS, chosen, of_command
+from notsodeep.report.papers import PAPERS
 from tests.experiments.counting import Counting
 
 
@@ -36,10 +37,24 @@ def test_wrong_settings_are_told(name, text, message):
 
 
 def test_experiments_by_name():
-    assert [e.name for e in chosen(["l3", "L1", "L3"])] == ["L1", "L3"]
-    assert [e.name for e in chosen(["all"])] == list(EXPERIMENTS)
-    with pytest.raises(BadInput, match="no experiment 'L9'"):
-        chosen(["L1", "L9"])
+    assert [e.name for e in chosen(["l3", "L1", "L3"], "reproduce")] == ["L1", "L3"]
+    assert [e.name for e in chosen(["w7"], "separate")] == ["W7"]
+    with pytest.raises(BadInput, match=r"no experiment 'L9'; there are L1, .*L6, and all"):
+        chosen(["L1", "L9"], "reproduce")
+
+
+def test_each_experiment_has_one_command():
+    commands = {"reproduce": "L", "separate": "W"}
+    for command, letter in commands.items():
+        own = chosen(["all"], command)
+        assert [e.name for e in own] == list(of_command(command)) == [n for n in EXPERIMENTS if n[0] == letter]
+    assert {e.command for e in EXPERIMENTS.values()} == set(commands) == {paper.command for paper in PAPERS}
+
+
+@pytest.mark.parametrize(("name", "wrong", "right"), [("w7", "reproduce", "separate"), ("L1", "separate", "reproduce")])
+def test_an_experiment_of_the_other_command(name, wrong, right):
+    with pytest.raises(BadInput, match=f"run `notsodeep {right} {name.upper()}`"):
+        chosen(["all", name], wrong)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -50,7 +65,8 @@ def test_every_unit_has_a_key_of_its_own_and_a_cost(name, full):
     keys = [key(name, settings(unit)) for unit in units]
     assert len(set(keys)) == len(units) > 0
     assert all(experiment.cost(unit) > 0.0 for unit in units)
-    assert all("seed" in settings(unit) for unit in units)
+    # What is trained or drawn at random says from which seed, or how many; a construction has nothing random.
+    assert all({"seed", "seeds"} & set(settings(unit)) or unit.kind == "constructed" for unit in units)
 
 
 def test_full_is_the_paper_s_size():

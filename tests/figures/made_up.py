@@ -1,8 +1,11 @@
 """Records as the experiments write them, with made-up numbers."""
 
+import base64
+
 import numpy as np
 
 from notsodeep.experiments.record import Record
+from notsodeep.experiments.w7_images import SIDE
 
 SAMPLES = {"gmm": 800, "mnist": 6000}
 RIVALS = {
@@ -22,7 +25,17 @@ def _random(*names):
 def everything():
     """All experiments' records, by name."""
     spectra = {name: [spectrum(name, data) for data in SAMPLES] for name in RIVALS}
-    return {"L1": gaps(), **spectra, "L5": [*widths(), *limits(), *trained()], "L6": costs()}
+    equivalence = {"L1": gaps(), **spectra, "L5": [*widths(), *limits(), *trained()], "L6": costs()}
+    separation = {
+        "W1": sawtooths(),
+        "W2": steeps(),
+        "W3": largest_weights(),
+        "W4": [contest("W4", "sawtooth:5", 10, 10, ("L4W30", "L3W40", "L2W200"))],
+        "W5": [contest("W5", name, 10, 20, ("L3W20", "L4W20")) for name in ("f1", "f2", "f3", "f4")],
+        "W6": features(),
+        "W7": saliency_maps(),
+    }
+    return equivalence | separation
 
 
 def gaps():
@@ -197,3 +210,101 @@ def _measured(m, maps, speed, start, device, factor):
         "kept_bytes": 4.0 * m * min(maps, 3), "peak_bytes": 1e8 + 900.0 * m * maps if device == "cuda" else None,
         "evaluations": maps,
     }  # fmt: skip
+
+
+# The experiments of the other paper.
+
+
+def trained_part(*names, level, flops, seeds=4):
+    """A network's values in a contest; the first seed of L4… diverged."""
+    losses = (level * np.exp(_random(*names).normal(0, 0.1, seeds))).tolist()
+    if seeds > 1 and str(names[-1]).startswith("L4"):
+        losses[0] = None
+    return {"test": losses, "forward_flops": 0.4 * flops, "backward_flops": 0.6 * flops, "parameters": 40}
+
+
+def contest(experiment, target, dimension, width, rivals, seeds=4, **config):
+    names = (experiment, target, dimension, width)
+    values = {
+        "best_constant": 0.08 + 0.001 * width,
+        "deq": trained_part(*names, "deq", level=0.07, flops=900.0 * width, seeds=seeds),
+        "rivals": {r: trained_part(*names, r, level=0.09, flops=150.0 + 9 * width, seeds=seeds) for r in rivals},
+        "paired": {
+            p: trained_part(*names, p, level=0.075, flops=895.0 * width, seeds=seeds) for p in ("L2W104", "L4W8")
+        },
+    }
+    settings = {"samples": 1000, "steps": 1000, "rate": 5e-4, "bound": 0.99, "seeds": seeds, "kind": "trained"} | config
+    return Record(experiment, {"target": target, "dimension": dimension, "width": width, **settings}, values, 1.0)
+
+
+def sawtooths():
+    made = [
+        Record("W1", {"pieces_log2": m, "kind": "constructed"}, {"pieces": 2**m, "most": 2**m, "error": 0.0}, 1.0)
+        for m in range(1, 9)
+    ]
+    rivals = {1: ("L4W3", "L3W5", "L2W10"), 5: ("L4W3", "L3W5", "L2W10")}
+    return [
+        *made,
+        *(contest("W1", f"sawtooth:{m}", 1, m, rivals[m], steps=s) for s in (1000, 10_000) for m in rivals),
+    ]
+
+
+def steeps():
+    made = [
+        Record("W2", {"dimension": 20, "N": N, "kind": "constructed"}, {"error": 0.47 / N, "width": 4 * N + 2}, 1.0)
+        for N in (4, 10, 20)
+    ]
+    sizes = [(d, width) for d in (10, 20) for width in (30, 50)]
+    return [*made, *(contest("W2", "steep", d, w, ("L3W50", "L4W30") if w == 50 else ()) for d, w in sizes)]
+
+
+def largest_weights():
+    found = []
+    for d in (6, 12, 20):
+        for network in ("deq", "fnn"):
+            level = _random(network, d).uniform(0.5, 0.9, 4).round(4).tolist()
+            if (network, d) == ("fnn", 20):
+                level[1] = None
+            values = {"weight_at_level": level, "largest_weight": [0.9, 1.0, 1.1, 1.05]}
+            found.append(
+                Record(
+                    "W3",
+                    {"network": network, "dimension": d, "rival": "L3W50", "level": 4.5e-3, "seeds": 4},
+                    values,
+                    1.0,
+                )
+            )
+    return found
+
+
+def features(seeds=3):
+    found = []
+    for network, count in (("diagonal", 10), ("deq", 20), ("fnn", 20)):
+        copies = 1 if network == "diagonal" else seeds
+        sizes = np.sort(_random("W6", network).uniform(0.1, 2.0, (copies, count)))[:, ::-1]
+        values = {
+            "magnitudes": sizes.tolist(),
+            "spread_out": (sizes.sum(1) ** 2 / (count * (sizes**2).sum(1))).tolist(),
+            "map": (sizes[0][:, None] * np.linspace(0.5, 1.5, 32)).tolist(),
+            "features": count,
+        }
+        found.append(Record("W6", {"network": network, "target": "f1", "width": 20, "seeds": seeds}, values, 1.0))
+    return found
+
+
+def saliency_maps():
+    found = []
+    for network in ("deq", "resnet"):
+        for seed in range(2):
+            random = _random("W7", network, seed)
+            entropies = random.uniform(0.8, 0.99, 30).tolist()
+            breadth = {"entropy": float(np.mean(entropies)), "entropy_correct": 0.9, "entropies": entropies}
+            values = {"accuracy": 0.7, "untrained": breadth, "trained": breadth}
+            if not seed:
+                images = random.integers(0, 256, (2, SIDE, SIDE, 3), dtype=np.uint8)
+                values["shown"] = {
+                    "images": base64.b64encode(images.tobytes()).decode(), "labels": [3, 8], "predicted": [3, 1],
+                    "maps": random.uniform(0, 1, (2, 8, 8)).tolist(),
+                }  # fmt: skip
+            found.append(Record("W7", {"network": network, "data": "cifar10", "seed": seed}, values, 1.0))
+    return found

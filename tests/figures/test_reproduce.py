@@ -12,10 +12,12 @@ from matplotlib.colors import to_hex
 
 from notsodeep.experiments.paper_values import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH
 from notsodeep.experiments.record import Record
+from notsodeep.experiments.w1_sawtooth import PAPER as SAWTOOTH_LOSSES
+from notsodeep.experiments.w3_weights import PAPER_FNN
 from notsodeep.figures.reproduce import Drawing, drawings
 from notsodeep.figures.spectra import aligned, outside
 from notsodeep.figures.style import DEQ, NETWORKS, gather, number, positive, power_of_two, save, style
-from tests.figures.made_up import everything, spectrum
+from tests.figures.made_up import contest, everything, features, spectrum
 
 ALL = everything()
 NAMES = {
@@ -25,6 +27,13 @@ NAMES = {
     "L4": ["L4-spectra", "L4-vectors", "L4-activations"],
     "L5": ["L5-accuracy", "L5-ridge", "L5-apart", "L5-trained"],
     "L6": ["L6-cost", "L6-work", "L6-accuracy-cost"],
+    "W1": ["W1-construction", "W1-trained"],
+    "W2": ["W2-construction", "W2-trained"],
+    "W3": ["W3-weights"],
+    "W4": ["W4-trained"],
+    "W5": ["W5-trained"],
+    "W6": ["W6-features"],
+    "W7": ["W7-maps", "W7-breadth"],
 }
 MOST_BYTES = 400_000
 
@@ -49,7 +58,9 @@ def size(drawing: Drawing):
     return len(stream.getvalue())
 
 
-@pytest.mark.parametrize("experiment", ["L1", "L3", "L5", "L6"])  # L2's and L4's are L3's with fewer rivals
+@pytest.mark.parametrize(
+    "experiment", ["L1", "L3", "L5", "L6", "W1", "W2", "W3", "W5", "W6"]
+)  # L2's and L4's are L3's with fewer rivals
 def test_figures_are_small(experiment):
     for name, drawing in whole(experiment).items():
         assert 5_000 < size(drawing) < MOST_BYTES, name
@@ -77,7 +88,7 @@ def test_any_part_of_the_records_draws(experiment, count, chance: random.Random)
     assert found
 
 
-@pytest.mark.parametrize("experiment", ["L1", "L2", "L5", "L6"])
+@pytest.mark.parametrize("experiment", ["L1", "L2", "L5", "L6", "W1", "W2", "W3", "W4", "W5", "W6", "W7"])
 def test_one_record_draws(experiment):
     alone = draw(experiment, {experiment: ALL[experiment][:1]})
     assert set(alone) <= set(NAMES[experiment])
@@ -239,3 +250,141 @@ def test_numbers_are_found_or_none():
     assert list(points) == sorted(points)
     assert positive({1.0: [0.0, 2.0], 2.0: [0.0]}) == {1.0: [0.0, 2.0]}
     assert [power_of_two(m) for m in (32, 4096, 100)] == ["2⁵", "2¹²", "100"]
+
+
+# The separation experiments.
+
+
+def marks(axes, name):
+    """What is drawn under a name, as (x, y) pairs; the ends of intervals bear their point's name, and are passed over."""
+    found = [line for line in axes.lines if line.get_gid() == name and line.get_marker() != "_"]
+    return [pair for line in found for pair in zip(line.get_xdata(), line.get_ydata(), strict=True)]
+
+
+def heights(axes, name):
+    return [float(y) for _, y in marks(axes, name)]
+
+
+def contests(experiment):
+    return [record for record in ALL[experiment] if record.config.get("kind") == "trained"]
+
+
+@pytest.mark.parametrize("experiment", ["W1", "W2", "W4", "W5"])
+def test_every_trained_network_has_a_point_at_its_mean(experiment):
+    figure = whole(experiment)[f"{experiment}-trained"].figure
+    for kind in ("deq", "rivals", "paired"):
+        parts = [
+            part
+            for record in contests(experiment)
+            for part in ([record.values["deq"]] if kind == "deq" else record.values[kind].values())
+        ]
+        wanted = [np.mean([loss for loss in part["test"] if loss is not None]) for part in parts]
+        assert sorted(y for axes in figure.axes for y in heights(axes, kind)) == pytest.approx(sorted(wanted))
+        singles = sum(loss is not None for part in parts for loss in part["test"])
+        assert sum(len(heights(axes, f"seeds-{kind}")) for axes in figure.axes) == singles
+
+
+def test_the_best_constant_is_a_dashed_line():
+    records = contests("W5")
+    for axes, record in zip(whole("W5")["W5-trained"].figure.axes, records, strict=True):
+        assert axes.get_title() == record.config["target"]
+        (line,) = (line for line in axes.lines if line.get_gid() == "best-constant")
+        assert line.get_linestyle() == "--"
+        assert list(line.get_ydata()) == [record.values["best_constant"]] * 2
+    legend = whole("W5")["W5-trained"].figure.legends[0]
+    assert "best constant" in [text.get_text() for text in legend.get_texts()]
+
+
+def test_networks_of_equal_flops_stand_beside_the_deq():
+    (axes,) = whole("W4")["W4-trained"].figure.axes
+    (band,) = axes.patches
+    low, high = band.get_x(), band.get_x() + band.get_width()
+    assert all(low < x < high for kind in ("deq", "paired") for x, _ in marks(axes, kind))
+    assert all(x < low for x, _ in marks(axes, "rivals"))
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels[0] == "L4W30  240 (1 diverged)"
+    assert labels[3:5] == ["DEQ W10  9k", "L2W104  8.95k"]
+
+
+def test_a_network_that_diverged_does_not_move_the_mean():
+    record = contest("W4", "sawtooth:5", 10, 10, ())
+    record.values["deq"]["test"] = [0.2, None, 0.4, None]
+    record.values["paired"]["L4W8"]["test"] = [None] * 4
+    drawing = draw("W4", {"W4": [record]})["W4-trained"]
+    (axes,) = drawing.figure.axes
+    assert heights(axes, "deq") == pytest.approx([0.3])
+    assert len(heights(axes, "paired")) == 1
+    assert [t.get_text().endswith("(4 diverged)") for t in axes.get_xticklabels()] == [False, False, True]
+    assert "6 networks diverged" in drawing.caption
+
+
+def test_the_papers_losses_stand_where_it_trained_as_long():
+    figure = whole("W1")["W1-trained"].figure
+    for axes in figure.axes:
+        found = heights(axes, "paper-deq") + heights(axes, "paper-rivals")
+        m = {"2¹": 1, "2⁵": 5}[axes.get_title().split()[0]]
+        assert found == ([] if "10000" in axes.get_title() else list(SAWTOOTH_LOSSES[m].values()))
+    assert len(figure.axes) == 4
+
+
+def test_rivals_of_a_dimension_are_drawn_once():
+    figure = whole("W2")["W2-trained"].figure
+    assert [axes.get_title() for axes in figure.axes] == ["d = 10", "d = 20"]
+    assert [len(heights(axes, "deq")) for axes in figure.axes] == [2, 2]
+    assert [len(heights(axes, "rivals")) for axes in figure.axes] == [2, 2]
+
+
+def test_contests_of_other_settings_do_not_mix():
+    old = contest("W5", "f1", 10, 20, ("L9W9",), samples=7)
+    alone = contest("W5", "f1", 10, 20, ("unheard of",), seeds=1)
+    (axes,) = draw("W5", {"W5": [old, alone]})["W5-trained"].figure.axes
+    assert heights(axes, "deq") == alone.values["deq"]["test"]
+    assert axes.get_xticklabels()[0].get_text().startswith("unheard of")
+
+
+def test_pieces_are_counted_against_the_bounds():
+    curves, axes = whole("W1")["W1-construction"].figure.axes
+    assert marks(axes, "counted") == [(m, 2**m) for m in range(1, 9)]
+    assert heights(axes, "bound") == [2**m for m in range(1, 9)]
+    assert marks(axes, "bound-2") == [(m, m**2) for m in (2, 4, 6, 8)]
+    assert heights(curves, "curve-1") == [0.0, 1.0, 0.0]
+    assert heights(curves, "curve-3") == pytest.approx([1.3, 2.3] * 4 + [1.3])
+
+
+def test_errors_of_the_steep_construction_by_size():
+    (axes,) = whole("W2")["W2-construction"].figure.axes
+    assert marks(axes, "error-20") == [(N, 0.47 / N) for N in (4, 10, 20)]
+    assert marks(axes, "paper") == [(4, 0.0996), (10, 0.045), (20, 0.024)]
+
+
+def test_weights_at_equal_loss_are_those_that_reached_it():
+    drawing = whole("W3")["W3-weights"]
+    (axes,) = drawing.figure.axes
+    for network in ("deq", "fnn"):
+        own = [r.values["weight_at_level"] for r in ALL["W3"] if r.config["network"] == network]
+        wanted = [np.mean([w for w in weights if w is not None]) for weights in own]
+        assert heights(axes, network) == pytest.approx(wanted)
+        assert heights(axes, f"{network}-end") == pytest.approx([1.0125] * 3)
+    assert marks(axes, "paper-fnn") == [(d, PAPER_FNN[d]) for d in (6, 12, 20)]
+    assert heights(axes, "bound") == pytest.approx([2.0, 4.0, 2 ** (10 / 3)])
+    assert "1 that never reached it is left out" in drawing.caption
+    assert "L3W50 is wider" in drawing.caption
+
+
+def test_features_are_shown_over_their_largest_and_their_average():
+    *maps, axes, bar = whole("W6")["W6-features"].figure.axes
+    assert [panel.get_title() for panel in maps] == ["diagonal DEQ", "DEQ", "feed-forward"]
+    assert [panel.images[0].get_array().shape for panel in maps] == [(10, 32), (20, 32), (20, 32)]
+    assert all(panel.images[0].get_array().max() == 1.0 for panel in maps)
+    assert bar.get_xlim() == (0.0, 1.0)
+    sizes = np.array(ALL["W6"][1].values["magnitudes"])
+    assert heights(axes, "deq") == pytest.approx((sizes / sizes.mean(1, keepdims=True)).mean(0))
+    assert len(heights(axes, "seed-deq")) == 3 * 20
+    alone = draw("W6", {"W6": features(seeds=1)})["W6-features"].figure.axes[-2]
+    assert not marks(alone, "seed-deq")
+    lost = features()
+    lost[1].values["magnitudes"][0] = [None] * 20
+    lost[1].values["spread_out"][0] = None
+    axes = draw("W6", {"W6": lost})["W6-features"].figure.axes[-2]
+    kept = np.array(lost[1].values["magnitudes"][1:])
+    assert heights(axes, "deq") == pytest.approx((kept / kept.mean(1, keepdims=True)).mean(0))

@@ -3,12 +3,12 @@
 import base64
 import json
 import shutil
+from itertools import pairwise
 
 import pytest
 
-from notsodeep.report.content import TITLE
 from notsodeep.report.results import write_results
-from tests.report.made_up import record, units, whole_run
+from tests.report.made_up import EXPERIMENTS, record, units, whole_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -46,7 +46,7 @@ def page(browser, run_of):
         record("L5", unit, config={"kind": f"kind {unit.seed}", "data": "fashion-mnist", "n": unit.n, "seed": 7})
         for unit in units((9, 10))
     ]
-    store = run_of([*whole_run(), *kinds])
+    store = run_of([*whole_run("full", EXPERIMENTS), *kinds])
     _scheme(browser, "light")
     _width(browser, 1280)
     for log in ("browser", "performance"):
@@ -66,10 +66,10 @@ def _width(browser, width):
 
 
 def test_shows_everything_and_complains_of_nothing(page):
-    assert page.title == TITLE
-    assert len(page.find_elements("css selector", ".claims tr.claim")) == 6
+    assert page.title == "Implicit against explicit networks: the papers’ claims, computed anew"
+    assert len(page.find_elements("css selector", ".claims tr.claim")) == 9
     widths = page.execute_script("return [...document.images].map(image => image.complete && image.naturalWidth)")
-    assert len(widths) == 2
+    assert len(widths) == 3
     assert all(width > 100 for width in widths)
     assert page.get_log("browser") == []
 
@@ -89,6 +89,13 @@ def test_never_wider_than_the_screen(page, width):
     _width(page, width)
     assert page.execute_script("return innerWidth") == width
     assert page.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_headings_go_one_level_at_a_time(page):
+    levels = page.execute_script("return [...document.querySelectorAll('h1,h2,h3,h4')].map(each => +each.tagName[1])")
+    assert levels[0] == 1
+    assert set(levels) == {1, 2, 3, 4}
+    assert all(after - before <= 1 for before, after in pairwise(levels))
 
 
 def test_claims_stack_where_it_is_narrow(page):

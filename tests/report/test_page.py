@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from notsodeep.report import content, page
+from notsodeep.report import page
 from notsodeep.report.results import write_results
-from tests.report.made_up import HOSTILE, Unit, record, whole_run
+from tests.report.made_up import EXPERIMENTS, HOSTILE, Unit, record, whole_run
 from tests.report.markup import Markup
 
 
@@ -143,10 +143,37 @@ def _luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def _headings(markup):
+    return [found["id"] for tag, found in markup.tags if tag in ("h2", "h3") and "id" in found]
+
+
 def test_the_order_is_the_registry_s(markup_of):
     markup = markup_of(list(reversed(whole_run("quick"))))
-    assert [h2["id"] for h2 in markup.all("h2")] == [
-        "contents",
-        "claims",
-        *(name.lower() for name in content.EXPERIMENTS),
-    ]
+    assert _headings(markup) == ["contents", "claims", "equivalence", "l1", "l5"]
+
+
+def test_both_papers_each_under_its_heading(markup_of):
+    markup = markup_of(whole_run("quick", EXPERIMENTS))
+    claims = ["claims", "equivalence-claims", "separation-claims"]
+    assert _headings(markup) == ["contents", *claims, "equivalence", "l1", "l5", "separation", "w2"]
+    assert len(markup.all("table", **{"class": "claims"})) == 2
+    for words in (
+        "the papers’ claims, computed anew",
+        "wide deep equilibrium model (DEQ) has",
+        "where a DEQ is worth",
+        "9 claims: 3 reproduced, 3 sharper, 3 not reproduced.",
+        "Separation (Wu et al. 2024) 3 claims: 1 reproduced, 1 sharper, 1 not reproduced.",
+        "notsodeep reproduce L5 --quick",
+        "notsodeep separate W2 --quick",
+        "Figure 3. The gap of gmm; it falls.",
+    ):
+        assert words in markup.text
+
+
+@pytest.mark.parametrize(("name", "paper", "other"), [("L1", "Ling", "Wu"), ("W2", "Wu", "Ling")])
+def test_one_paper_alone(markup_of, name, paper, other):
+    text = markup_of(whole_run("quick", [name])).text
+    assert f"computed anew {paper} et al. (" in text
+    assert "the paper’s claims" in text
+    assert "deep equilibrium model (DEQ)" in text
+    assert other not in text

@@ -55,7 +55,7 @@ def test_without_records(tmp_path, here):
     folder = tmp_path / "run"
     if here:
         (folder / "records").mkdir(parents=True)
-    with pytest.raises(BadInput, match="notsodeep reproduce") as caught:
+    with pytest.raises(BadInput, match="Run `notsodeep reproduce` or `notsodeep separate` first") as caught:
         write_results(Store(folder), folder)
     assert str(folder / "records") in str(caught.value)
     assert not (folder / "figures").exists()
@@ -90,9 +90,10 @@ def test_only_unknown_experiments(run_of):
         write_results(store, store.folder)
 
 
-def test_records_of_another_kind_are_bad_input(run_of):
-    store = run_of([record("L1", Unit("gmm", 200, 0), values={})])
-    with pytest.raises(BadInput, match=r"L1\.jsonl.*KeyError.*notsodeep reproduce L1"):
+@pytest.mark.parametrize(("name", "command"), [("L1", "reproduce"), ("W2", "separate")])
+def test_records_of_another_kind_are_bad_input(run_of, name, command):
+    store = run_of([record(name, Unit("gmm", 200, 0), values={})])
+    with pytest.raises(BadInput, match=rf"{name}\.jsonl.*KeyError.*notsodeep {command} {name}"):
         write_results(store, store.folder)
     assert not (store.folder / "report.html").exists()
 

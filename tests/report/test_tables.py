@@ -6,7 +6,7 @@ import pytest
 
 from notsodeep.report.results import write_results
 from notsodeep.report.tables import code, escaped
-from tests.report.made_up import HOSTILE, Unit, record, whole_run
+from tests.report.made_up import EXPERIMENTS, HOSTILE, Unit, record, whole_run
 
 markdown_it = pytest.importorskip("markdown_it")
 
@@ -37,6 +37,20 @@ def test_tables_are_well_formed(readme_of):
     assert "<td>✓ reproduced</td>" in rows[0]
     assert "<code>notsodeep reproduce L1 --full</code>" in rows[0]
     assert "<td>200 … 3200 (5 values)</td>" in html
+
+
+def test_both_papers_each_under_its_heading(readme_of):
+    html = rendered(readme_of(whole_run("quick", EXPERIMENTS)))
+    assert re.findall(r"<h[23]>(.*?)[:<]", html) == [
+        "Claims",
+        "Equivalence (Ling et al. 2024)",
+        "L1",
+        "L5",
+        "Separation (Wu et al. 2024)",
+        "W2",
+    ]
+    assert "<strong>Separation (Wu et al. 2024)</strong>, 3 claims: 1 reproduced" in html
+    assert "<code>notsodeep separate W2 --quick</code>" in html
 
 
 def test_figures_are_relative_and_there(readme_of, tmp_path):

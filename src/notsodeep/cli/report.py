@@ -16,7 +16,7 @@ from notsodeep.report.results import Results, claims_json, write_results
 
 @app.command("report", short_help="The results of a run, as one page.")
 def report_command(
-    folder: Annotated[Path, typer.Argument(help="Folder of a run of `notsodeep reproduce`.")] = Path("results"),
+    folder: Annotated[Path, typer.Argument(help="Folder of a run of `reproduce` or `separate`.")] = Path("results"),
     out: Annotated[
         Path | None, typer.Option(help="File to write the page to. [default: report.html in the folder]")
     ] = None,

@@ -41,6 +41,8 @@ class Experiment:
     notes: Callable[[Records], list[str]]
     revision: int = 1
     """One more whenever `run` gives other numbers, or other names: records of before are then computed anew."""
+    command: str = "reproduce"
+    """Of `notsodeep`: the one that runs it."""
 
     def config(self, full: bool, changes: dict[str, str] | None = None) -> Any:
         """The settings of a size, with some of them changed by text: {"seeds": "3", "activations": "relu/tanh"}."""

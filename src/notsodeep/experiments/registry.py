@@ -10,14 +10,36 @@ from notsodeep.experiments.l3_relu_design import L3
 from notsodeep.experiments.l4_tanh_design import L4
 from notsodeep.experiments.l5_accuracy import L5
 from notsodeep.experiments.l6_cost import L6
+from notsodeep.experiments.w1_sawtooth import W1
+from notsodeep.experiments.w2_steep import W2
+from notsodeep.experiments.w3_weights import W3
+from notsodeep.experiments.w4_equal_flops import W4
+from notsodeep.experiments.w5_unseen import W5
+from notsodeep.experiments.w6_features import W6
+from notsodeep.experiments.w7_saliency import W7
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (L1, L2, L3, L4, L5, L6)}
+_LING = (L1, L2, L3, L4, L5, L6)
+_WU = (W1, W2, W3, W4, W5, W6, W7)
+
+EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (*_LING, *_WU)}
 
 
-def chosen(names: list[str]) -> list[Experiment]:
-    """Those named, in the registry's order, each once; "all" are all."""
+def of_command(command: str) -> dict[str, Experiment]:
+    """Those that `notsodeep COMMAND` runs."""
+    return {name: experiment for name, experiment in EXPERIMENTS.items() if experiment.command == command}
+
+
+def chosen(names: list[str], command: str) -> list[Experiment]:
+    """Those of the command that are named, in the registry's order, each once; "all" are all of the command."""
+    own = of_command(command)
+    for name in names:
+        if name.lower() == "all" or name.upper() in own:
+            continue
+        if name.upper() in EXPERIMENTS:
+            other = EXPERIMENTS[name.upper()]
+            raise BadInput(
+                f"{other.name} is not of `notsodeep {command}`: run `notsodeep {other.command} {other.name}`."
+            )
+        raise BadInput(f"There is no experiment {name!r}; there are {', '.join(own)}, and all.")
     asked = {name.upper() for name in names}
-    wrong = [name for name in names if name.upper() not in EXPERIMENTS and name.lower() != "all"]
-    if wrong:
-        raise BadInput(f"There is no experiment {wrong[0]!r}; there are {', '.join(EXPERIMENTS)}, and all.")
-    return [experiment for name, experiment in EXPERIMENTS.items() if "ALL" in asked or name in asked]
+    return [experiment for name, experiment in own.items() if "ALL" in asked or name in asked]

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from notsodeep.experiments.record import Record
 from notsodeep.figures.accuracy import accuracy_drawings
+from notsodeep.figures.constructions import sawtooth_drawings, steep_drawings
+from notsodeep.figures.contests import contest_drawings
 from notsodeep.figures.cost import cost_drawings
+from notsodeep.figures.features import feature_drawings
 from notsodeep.figures.kernel_gap import kernel_gap_drawings
+from notsodeep.figures.saliency import drawings_w7
 from notsodeep.figures.spectra import spectra_drawings
 from notsodeep.figures.style import Drawing, style
+from notsodeep.figures.weights import weight_drawings
 
 __all__ = ["Drawing", "drawings"]
 
@@ -29,5 +34,17 @@ def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[D
                 return accuracy_drawings(own)
             case "L6":
                 return cost_drawings(own, list(records.get("L5", [])))
+            case "W1":
+                return [*sawtooth_drawings(own), *contest_drawings("W1", own)]
+            case "W2":
+                return [*steep_drawings(own), *contest_drawings("W2", own)]
+            case "W3":
+                return weight_drawings(own)
+            case "W4" | "W5":
+                return contest_drawings(experiment, own)
+            case "W6":
+                return feature_drawings(own)
+            case "W7":
+                return drawings_w7(own)
             case _:
                 return []

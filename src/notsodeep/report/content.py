@@ -18,16 +18,10 @@ from notsodeep.experiments.registry import EXPERIMENTS
 from notsodeep.experiments.store import Store
 from notsodeep.figures.reproduce import drawings
 from notsodeep.figures.style import save
+from notsodeep.report.papers import PAPERS, Paper, about, commands, title
 from notsodeep.report.summary import Settings, Summary, settings, summary
 from notsodeep.report.text import counted, plain
 
-TITLE = "Implicit against explicit networks: the papers’ claims, computed anew"
-ABOUT = (
-    "Ling et al. (ICML 2024) show that a wide deep equilibrium model (DEQ) has nearly the same kernels as an explicit network "
-    "of one or two hidden layers with a designed activation. Here each number of theirs stands beside the same number computed "
-    "by notsodeep, with its spread, and a verdict. “Sharper” means: found, and better than they say by more than the spread. "
-    "Where the paper has no number (“—”), the claim is ours, and the verdict says whether it holds."
-)
 _SIZES = ("quick", "full")
 _PIXELS_PER_INCH = 96
 
@@ -64,28 +58,56 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Content:
-    """All of it; `left_out` says which records have no part in it."""
+class Part:
+    """One paper's experiments."""
 
+    paper: Paper
     sections: tuple[Section, ...]
-    summary: Summary
-    left_out: tuple[str, ...]
 
     @property
     def claims(self) -> tuple[Claim, ...]:
         return tuple(claim for section in self.sections for claim in section.claims)
 
     @property
+    def verdicts(self) -> str:
+        return _verdicts(self.claims)
+
+
+@dataclass(frozen=True)
+class Content:
+    """All of it; `left_out` says which records have no part in it."""
+
+    parts: tuple[Part, ...]
+    summary: Summary
+    left_out: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        return title([part.paper for part in self.parts])
+
+    @property
+    def about(self) -> str:
+        return about([part.paper for part in self.parts])
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        return tuple(claim for part in self.parts for claim in part.claims)
+
+    @property
     def pictures(self) -> tuple[Picture, ...]:
-        return tuple(picture for section in self.sections for picture in section.pictures)
+        return tuple(picture for part in self.parts for section in part.sections for picture in section.pictures)
 
     @property
     def verdicts(self) -> str:
-        """ "7 claims: 4 reproduced, 2 sharper, 1 not reproduced"."""
-        count = Counter(claim.verdict for claim in self.claims)
-        order = (Verdict.reproduced, Verdict.sharper, Verdict.not_reproduced)
-        parts = [f"{count[verdict]} {verdict}" for verdict in order if count[verdict]]
-        return f"{counted(len(self.claims), 'claim')}{': ' * bool(parts)}{', '.join(parts)}"
+        return _verdicts(self.claims)
+
+
+def _verdicts(claims: tuple[Claim, ...]) -> str:
+    """ "7 claims: 4 reproduced, 2 sharper, 1 not reproduced"."""
+    count = Counter(claim.verdict for claim in claims)
+    order = (Verdict.reproduced, Verdict.sharper, Verdict.not_reproduced)
+    parts = [f"{count[verdict]} {verdict}" for verdict in order if count[verdict]]
+    return f"{counted(len(claims), 'claim')}{': ' * bool(parts)}{', '.join(parts)}"
 
 
 def gather(store: Store, figures: Path) -> Content:
@@ -94,17 +116,23 @@ def gather(store: Store, figures: Path) -> Content:
     if not any(records.values()):
         why = f" ({' '.join(left_out)})" if left_out else ""
         raise BadInput(
-            f"There are no records in {str(store.folder / 'records')!r}{why}. Run `notsodeep reproduce` first, or name "
-            "the folder of a run."
+            f"There are no records in {str(store.folder / 'records')!r}{why}. Run {commands()} first, or name the folder of a "
+            "run."
         )
     output_folder(figures)
-    sections: list[Section] = []
-    for name in (name for name, mine in records.items() if mine):
-        before = sum(len(section.pictures) for section in sections)
-        with _readable(store, name):
-            sections.append(_section(EXPERIMENTS[name], records, figures, before))
+    parts: list[Part] = []
+    before = 0
+    for paper in PAPERS:
+        sections = []
+        for experiment in EXPERIMENTS.values():
+            if experiment.command == paper.command and records[experiment.name]:
+                with _readable(store, experiment):
+                    sections.append(_section(experiment, records, figures, before))
+                before += len(sections[-1].pictures)
+        if sections:
+            parts.append(Part(paper, tuple(sections)))
     everything = [record for mine in records.values() for record in mine]
-    return Content(tuple(sections), summary(everything), left_out)
+    return Content(tuple(parts), summary(everything), left_out)
 
 
 def _section(experiment: Experiment, records: Records, figures: Path, before: int) -> Section:
@@ -151,7 +179,7 @@ def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[s
     if other:
         these = f"{counted(other, 'computation')} {'is' if other == 1 else 'are'}"
         said.append(f"{these} not of the command below: with other settings, or on a device that is not here.")
-    return f"notsodeep reproduce {experiment.name} --{size}", said
+    return f"notsodeep {experiment.command} {experiment.name} --{size}", said
 
 
 def _planned(experiment: Experiment, size: str) -> set[str]:
@@ -177,8 +205,9 @@ def _pictures(name: str, records: Records, folder: Path, before: int) -> tuple[P
 
 
 @contextmanager
-def _readable(store: Store, name: str) -> Iterator[None]:
+def _readable(store: Store, experiment: Experiment) -> Iterator[None]:
     """Records that a claim or a figure cannot be made of are bad input, whatever they trip over."""
+    name = experiment.name
     try:
         yield
     except NotSoDeepError:
@@ -186,5 +215,5 @@ def _readable(store: Store, name: str) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise BadInput(
             f"{str(store.path(name))!r} does not hold what {name} needs ({type(error).__name__}: {plain(error, 120)}). Move "
-            f"the file away and run `notsodeep reproduce {name}` again."
+            f"the file away and run `notsodeep {experiment.command} {name}` again."
         ) from error

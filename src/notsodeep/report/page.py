@@ -7,7 +7,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from notsodeep.report.content import ABOUT, TITLE, Content, Picture
+from notsodeep.report.content import Content, Picture
 
 # In bytes, for all figures together: base64 makes them a third longer, and the page is to stay under 5 MB.
 _ROOM = 3_300_000
@@ -18,7 +18,7 @@ def page(content: Content) -> str:
     sources = {picture.number: _source(picture, share) for picture in content.pictures}
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = files("notsodeep.report").joinpath("template.html.j2").read_text("utf-8")
-    return environment.from_string(template).render(content=content, title=TITLE, about=ABOUT, sources=sources)
+    return environment.from_string(template).render(content=content, sources=sources)
 
 
 def _source(picture: Picture, share: int) -> str:

@@ -71,7 +71,7 @@ def summary(records: Sequence[Record]) -> Summary:
             versions.setdefault(plain(name, 40), {})[plain(version, 40)] = None
     return Summary(
         records=len(records),
-        seeds=len({plain(record.config["seed"]) for record in records if "seed" in record.config}),
+        seeds=_seeds(records),
         seconds=sum(machines.values()),
         machines=tuple(
             f"{name} ({duration(seconds)})" if len(machines) > 1 else name for name, seconds in machines.items()
@@ -79,6 +79,13 @@ def summary(records: Sequence[Record]) -> Summary:
         versions=tuple(f"{name} {listed(each)}" for name, each in versions.items()),
         when=_when(records),
     )
+
+
+def _seeds(records: Sequence[Record]) -> int:
+    """Of computations of one seed each, or of several at once."""
+    single = {plain(record.config["seed"]) for record in records if "seed" in record.config}
+    many = [record.config["seeds"] for record in records if is_number(record.config.get("seeds"))]
+    return max(len(single), *(int(count) for count in many), 0)
 
 
 def _seconds(record: Record) -> float:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from notsodeep.experiments.claims import Claim, Verdict
-from notsodeep.report.content import ABOUT, TITLE, Content, Section
+from notsodeep.report.content import Content, Section
 
 MARKS = {Verdict.reproduced: "✓", Verdict.not_reproduced: "✗", Verdict.sharper: "▲"}
 
@@ -19,7 +19,7 @@ _MEANT = re.compile(
 
 def markdown(content: Content, page: str | None = None) -> str:
     """README.md of a run; `page` is where the page lies, relative to it."""
-    told = [f"# {escaped(TITLE)}", escaped(ABOUT)]
+    told = [f"# {escaped(content.title)}", escaped(content.about)]
     if page is not None:
         told.append(f"The same as one page, which opens offline: [{escaped(page)}]({page}).")
     summary = content.summary
@@ -28,10 +28,14 @@ def markdown(content: Content, page: str | None = None) -> str:
     facts += [f"versions: {', '.join(summary.versions)}"] * bool(summary.versions)
     told.append(_bullets([*facts, *content.left_out]))
     told += ["## Claims", f"**{content.verdicts}.**"]
-    if content.claims:
-        told.append(_claims(content.claims))
-    for section in content.sections:
-        told += _section(section)
+    for part in content.parts:
+        if part.claims:
+            told += [f"**{escaped(part.paper.heading)}**, {part.verdicts}."] * (len(content.parts) > 1)
+            told.append(_claims(part.claims))
+    for part in content.parts:
+        told.append(f"## {escaped(part.paper.heading)}")
+        for section in part.sections:
+            told += _section(section)
     return "\n\n".join(told) + "\n"
 
 
@@ -64,7 +68,7 @@ def _claims(claims: Sequence[Claim]) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    told = [f"## {section.name}: {escaped(section.title)}", escaped(section.shows)]
+    told = [f"### {section.name}: {escaped(section.title)}", escaped(section.shows)]
     if section.notes:
         told.append(_bullets(section.notes))
     for picture in section.pictures:

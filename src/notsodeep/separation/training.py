@@ -91,10 +91,10 @@ def train(
     samples: Samples,
     schedule: Schedule,
     generator: torch.Generator,
-    watch: Callable[[int, Stack], None] | None = None,
+    watch: Callable[[int, Stack], bool | None] | None = None,
 ) -> Trained:
     """Train every network of the stack on batches drawn with replacement; one that diverges is stopped, and told. `watch` sees
-    the networks after every step."""
+    the networks after every step, and ends the training where it says so."""
     optimiser = schedule.make(stack)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, schedule.steps)
     alive = torch.ones(stack.copies, dtype=torch.bool, device=samples.x.device)
@@ -119,8 +119,8 @@ def train(
             alive &= ~lost
         if not bool(alive.all()):
             _silence(stack, ~alive)
-        if watch is not None:
-            watch(step + 1, stack)
+        if watch is not None and watch(step + 1, stack):
+            break
     return _outcome(stack, samples, alive, ended, spent)
 
 

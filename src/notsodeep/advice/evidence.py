@@ -1,0 +1,389 @@
+"""What can be measured of a task (x, y) before any training: what its kernels see, learn and miss. Ref: docs/theory.md.
+
+All errors are squared, on samples left out, and in units of the best constant's: 1 is no better than a constant.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from notsodeep._types import Array
+from notsodeep.architecture import Explicit, Implicit
+from notsodeep.data.standardiser import standardised
+from notsodeep.design import design
+from notsodeep.errors import BadInput
+from notsodeep.kernels.compare import best_scaled_gap, relative_gap
+from notsodeep.kernels.exact import exact_kernels
+from notsodeep.numerics.safe import samples
+
+MOST_SAMPLES = 2000
+FOLDS, FEWEST_SAMPLES = 5, 8
+STUDENT = 2.776
+"""The 97.5 % quantile of Student's t with FOLDS − 1 degrees of freedom."""
+RIDGES = tuple(10.0**k for k in (-10, -8, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3))
+"""Relative to the kernel's mean diagonal: from interpolation to nothing but the mean."""
+NEIGHBOURS = (1, 2, 4, 8, 16, 32)
+_TREES, _TREE_FEATURES = 50, 64
+_METRIC_SAMPLES, _METRIC_FEATURES, _METRIC_ROUNDS = 1000, 100, 3
+_METRIC_RIDGES = tuple(10.0**k for k in range(-6, 1))
+_DESIGN_SAMPLES, _SCALED_GAP_SAMPLES = 300, 500
+FITTED = 0.9
+"""Of the label's energy: what counts as most of it."""
+
+Predict = Callable[[Tensor, Tensor], Tensor]
+"""Rows to learn from and rows to predict → the targets of the latter."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The mean over the folds of an error on samples left out, and its standard error."""
+
+    mean: float
+    standard_error: float
+
+    @classmethod
+    def of(cls, errors: Sequence[float]) -> LeftOut:
+        found = torch.tensor(errors, dtype=torch.float64)
+        return cls(float(found.mean()), float(found.std() / math.sqrt(len(found))))
+
+    @property
+    def low(self) -> float:
+        """The lower end of the 95 % interval."""
+        return self.mean - STUDENT * self.standard_error
+
+    @property
+    def high(self) -> float:
+        """The upper end of the 95 % interval."""
+        return self.mean + STUDENT * self.standard_error
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g} ± {self.standard_error:.1g}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The measurements of one task. See `rows` for what each of them means."""
+
+    net: Implicit
+    explicit: Explicit
+    samples: int
+    of_samples: int
+    features: int
+    outputs: int
+    classes: bool
+    largest_feature: float
+    conjugate_gap: float
+    tangent_gap: float
+    head_energy: float
+    directions: float
+    steps: float
+    deq: LeftOut
+    matched: LeftOut
+    deq_half: LeftOut
+    deq_quarter: LeftOut
+    neighbours: LeftOut
+    trees: LeftOut
+    metric: LeftOut
+    disagreement: float
+    steepness: float
+
+    @property
+    def kernels(self) -> LeftOut:
+        """The better of the two kernels."""
+        return min(self.deq, self.matched, key=lambda error: error.mean)
+
+    @property
+    def best(self) -> LeftOut:
+        """Whatever learns the task best."""
+        return min(self.deq, self.matched, self.neighbours, self.trees, self.metric, key=lambda error: error.mean)
+
+    @property
+    def missed(self) -> float:
+        """The share of what can be learnt that the kernels miss: (e_kernels − e_best)/(1 − e_best); 0 if nothing can."""
+        learnable = 1.0 - self.best.mean
+        return (self.kernels.mean - self.best.mean) / learnable if learnable > 0.0 else 0.0
+
+    @property
+    def gain(self) -> float:
+        """e(n)/e(n/4) of the DEQ's kernel: 1 where more samples do not help, 1/4 where the error falls as 1/n."""
+        return self.deq.mean / self.deq_quarter.mean if self.deq_quarter.mean > 0.0 else 1.0
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(name, value, meaning), one a measurement."""
+        kind = f"{self.outputs} classes" if self.classes else f"{self.outputs} number{'s' * (self.outputs > 1)}"
+        return [
+            ("samples", f"{self.samples} of {self.of_samples}", f"used here, of {self.features} features, for {kind}"),
+            (
+                "largest feature",
+                f"{self.largest_feature:.2g}",
+                "its share of x's variance; at 1 the others are not seen",
+            ),
+            ("conjugate gap", f"{self.conjugate_gap:.2g}", "of the DEQ's kernel and the matched network's, relative"),
+            ("tangent gap", f"{self.tangent_gap:.2g}", "the same of the tangent kernels, up to a factor"),
+            ("DEQ kernel", str(self.deq), "error of regression with the DEQ's tangent kernel; 1 is a constant's"),
+            ("matched kernel", str(self.matched), "the same with the matched explicit network's"),
+            ("DEQ kernel, n/2", str(self.deq_half), "the same with half of the samples"),
+            ("DEQ kernel, n/4", str(self.deq_quarter), "the same with a quarter of them"),
+            ("neighbours", str(self.neighbours), "error of the mean of the nearest neighbours"),
+            ("trees", str(self.trees), "error of a forest, which chooses among the features"),
+            ("learnt metric", str(self.metric), "error of a kernel that chooses directions in x from the labels"),
+            ("missed", f"{self.missed:.2g}", "share of what the best of these learns that the kernels miss"),
+            ("head energy", f"{self.head_energy:.2g}", "share of the label in the kernel's first √n directions"),
+            ("directions", f"{self.directions:.2g}", "directions that hold 90 % of the label, over n; noise has 0.9"),
+            ("steps", f"{self.steps:.2g}", "of gradient descent with the kernel until 90 % of the label is fitted"),
+            ("disagreement", f"{self.disagreement:.2g}", "of nearest neighbours: 0 for a smooth label, 1 for noise"),
+            (
+                "steepness",
+                f"{self.steepness:.2g}",
+                "slope between nearest neighbours, its 95 % quantile over its median",
+            ),
+        ]
+
+
+@torch.no_grad()
+def evidence(
+    x: Array,
+    y: Any,
+    net: Implicit | None = None,
+    most: int = MOST_SAMPLES,
+    generator: torch.Generator | None = None,
+) -> Evidence:
+    """Measure the task of predicting y from samples x (n, p): real y, (n,) or (n, K), or classes (n,), whole numbers or words.
+
+    x is centred and scaled to root mean square norm 1, and gets one more feature, a constant of the others' root mean square
+    size, in place of a bias. Classes become centred one-hot vectors, numbers are standardised. Of more than `most` samples as
+    many are drawn. `net` is `Implicit("relu", var_a=0.2)` unless given.
+    """
+    rows = samples(x).detach().cpu().double()
+    targets, classes = _targets(y, len(rows))
+    if len(rows) < FEWEST_SAMPLES:
+        raise BadInput(f"There are {len(rows)} samples; {FEWEST_SAMPLES} at least are needed to leave some out.")
+    random = generator or torch.Generator().manual_seed(0)
+    net = net or Implicit("relu", var_a=0.2)
+    chosen = torch.randperm(len(rows), generator=random)[:most]
+    used, wanted = standardised(rows[chosen]), _centred(targets[chosen])
+    inputs, n = _with_constant(used), len(chosen)
+    explicit = design(net, inputs[:_DESIGN_SAMPLES], tau0=1.0).explicit
+    deq, matched = exact_kernels(net, inputs, tau0=1.0), exact_kernels(explicit, inputs)
+    few = slice(min(n, _SCALED_GAP_SAMPLES))
+    deq_spectrum, matched_spectrum = (_Spectrum.of(kernels.tangent, wanted) for kernels in (deq, matched))
+    distances = torch.cdist(used, used).fill_diagonal_(math.inf)
+    disagreement, steepness = _between_neighbours(distances, wanted)
+    early = slice(min(n, _METRIC_SAMPLES))
+    chief = _chief_directions(used[early])
+    forest_seed = int(torch.randint(2**31 - 1, (), generator=random))
+    return Evidence(
+        net=net,
+        explicit=explicit,
+        samples=n,
+        of_samples=len(rows),
+        features=rows.shape[1],
+        outputs=targets.shape[1],
+        classes=classes,
+        largest_feature=float(used.square().mean(0).max()),
+        conjugate_gap=relative_gap(deq.conjugate, matched.conjugate),
+        tangent_gap=best_scaled_gap(deq.tangent[few, few], matched.tangent[few, few])[0],
+        head_energy=float(deq_spectrum.energy[math.isqrt(n) - 1]),
+        directions=(int((deq_spectrum.energy < FITTED).sum()) + 1) / n,
+        steps=deq_spectrum.steps(),
+        deq=deq_spectrum.error(),
+        matched=matched_spectrum.error(),
+        deq_half=_kernel_error_of(deq.tangent, wanted, n // 2),
+        deq_quarter=_kernel_error_of(deq.tangent, wanted, n // 4),
+        neighbours=_left_out(lambda old, new: _neighbour_mean(distances, wanted, old, new), wanted),
+        trees=_left_out(lambda old, new: _forest(used, wanted, old, new, forest_seed), wanted),
+        metric=_left_out(lambda old, new: _learnt_metric(chief, _centred(wanted[early]), old, new), wanted[early]),
+        disagreement=disagreement,
+        steepness=steepness,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Spectrum:
+    """K = UΛUᵀ, largest first, and UᵀT of centred targets T (n, K)."""
+
+    values: Tensor
+    vectors: Tensor
+    targets: Tensor
+    along: Tensor
+
+    @classmethod
+    def of(cls, kernel: Tensor, targets: Tensor) -> _Spectrum:
+        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(kernel))
+        return cls(values.clamp(min=0.0), vectors, targets, vectors.T @ targets)
+
+    @property
+    def energy(self) -> Tensor:
+        """Σ_{j ≤ k} ‖u_jᵀT‖²/‖T‖², (n,)."""
+        total = self.along.square().sum(1).cumsum(0)
+        return total / total[-1]
+
+    def steps(self) -> float:
+        """The least t with Σ_k e^(−2tλ_k/λ_1) ‖u_kᵀT‖² ≤ ‖T‖²/10: gradient flow in steps of 1/λ_1."""
+        rates, energy = self.values / self.values[0], self.along.square().sum(1)
+        times = torch.logspace(-1, 12, 261, dtype=torch.float64)  # within 12 %
+        left = torch.exp(-2.0 * times[:, None] * rates) @ energy / energy.sum()
+        reached = times[left <= 1.0 - FITTED]
+        return float(reached[0]) if len(reached) else math.inf
+
+    def error(self) -> LeftOut:
+        """Of ridge regression, each fold in turn left out.
+
+        With A = K + λI the error on a fold b, without it, is [(A⁻¹)_bb]⁻¹ (A⁻¹T)_b: one decomposition of K serves all
+        folds and ridges. λ is the one of the smallest leave-one-out error, (A⁻¹T)_i/(A⁻¹)_ii.
+        """
+        shrink = self._shrink(min(RIDGES, key=self.left_out_one_by_one))
+        errors = []
+        for fold in _folds(len(self.targets)):
+            own = self.vectors[fold] * shrink
+            missed = torch.linalg.solve(own @ self.vectors[fold].T, own @ self.along)
+            errors.append(_relative(missed, self.targets[fold]))
+        return LeftOut.of(errors)
+
+    def coefficients(self, ridge: float) -> Tensor:
+        """(K + λI)⁻¹ T, (n, K)."""
+        return self.vectors @ (self._shrink(ridge)[:, None] * self.along)
+
+    def _shrink(self, ridge: float) -> Tensor:
+        return 1.0 / (self.values + ridge * self.values.mean())
+
+    def left_out_one_by_one(self, ridge: float) -> float:
+        missed = self.coefficients(ridge) / (self.vectors.square() @ self._shrink(ridge))[:, None]
+        return float(missed.square().sum())
+
+
+def _kernel_error_of(kernel: Tensor, targets: Tensor, count: int) -> LeftOut:
+    """With the first samples only; they are in random order."""
+    few = slice(max(FOLDS, count))
+    return _Spectrum.of(kernel[few, few], _centred(targets[few])).error()
+
+
+def _left_out(predict: Predict, targets: Tensor) -> LeftOut:
+    errors = []
+    for fold in _folds(len(targets)):
+        rest = torch.cat([torch.arange(fold.start), torch.arange(fold.stop, len(targets))])
+        new = torch.arange(fold.start, fold.stop)
+        errors.append(_relative(predict(rest, new) - targets[new], targets[new]))
+    return LeftOut.of(errors)
+
+
+def _relative(missed: Tensor, targets: Tensor) -> float:
+    """To the constant's error; of a fold of labels that are all the mean, nothing is left to learn."""
+    size = float(targets.square().sum())
+    return float(missed.square().sum()) / size if size > 0.0 else 1.0
+
+
+def _folds(n: int) -> list[slice]:
+    """Samples are in random order, so that a fold is a slice."""
+    ends = [n * k // FOLDS for k in range(FOLDS + 1)]
+    return [slice(start, stop) for start, stop in pairwise(ends)]
+
+
+def _between_neighbours(distances: Tensor, targets: Tensor) -> tuple[float, float]:
+    """Σ‖t_i − t_j‖²/(2 Σ‖t_i‖²), j the nearest of i; and the 95 % quantile over the median of ‖t_i − t_j‖/‖x_i − x_j‖."""
+    length, nearest = distances.min(1)
+    change = (targets - targets[nearest]).square().sum(1)
+    slopes = (change.sqrt() / length)[length > 0.0]
+    median = float(slopes.median()) if len(slopes) else 0.0
+    steepness = float(slopes.quantile(0.95)) / median if median > 0.0 else math.inf
+    return float(change.sum() / (2.0 * targets.square().sum())), steepness
+
+
+def _neighbour_mean(distances: Tensor, targets: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Of so many neighbours as are best for the old samples themselves."""
+    known, counts = targets[old], [k for k in NEIGHBOURS if k < len(old)]
+    order = distances[old][:, old].topk(counts[-1], largest=False).indices
+    best = min(counts, key=lambda k: float((known[order[:, :k]].mean(1) - known).square().sum()))
+    return known[distances[new][:, old].topk(best, largest=False).indices].mean(1)
+
+
+def _forest(x: Tensor, targets: Tensor, old: Tensor, new: Tensor, seed: int) -> Tensor:
+    from sklearn.ensemble import ExtraTreesRegressor  # most of a second to import, and nothing else here needs it
+
+    forest = ExtraTreesRegressor(_TREES, max_features=min(_TREE_FEATURES, x.shape[1]), random_state=seed)
+    known = targets[old].numpy()
+    forest.fit(x[old].numpy(), known[:, 0] if known.shape[1] == 1 else known)
+    return torch.from_numpy(forest.predict(x[new].numpy())).reshape(len(new), -1)
+
+
+def _learnt_metric(x: Tensor, targets: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Kernel regression with k(x, x') = e^(−‖x − x'‖_M/√2), M = I at first and then the mean of ∇f∇fᵀ of the fit before: the
+    directions in which the label changes grow, as in a recursive feature machine. ‖x‖_M has root mean square 1."""
+    root, known = torch.eye(x.shape[1], dtype=x.dtype), targets[old]
+    for _ in range(_METRIC_ROUNDS):
+        z = _at_unit_size(x @ root)
+        kernel, alpha = _laplace_fit(z[old], known)
+        # ∂k/∂z_i = −(z_i − z_j) k/(√2 d): constant factors are lost in the scale of M.
+        weight = (kernel / torch.cdist(z[old], z[old]).clamp(min=1e-6)).fill_diagonal_(0.0)
+        pulls = [weight @ (a[:, None] * z[old]) - (weight @ a)[:, None] * z[old] for a in alpha.T]
+        slopes = torch.cat(pulls) @ root.T
+        values, vectors = torch.linalg.eigh(slopes.T @ slopes)
+        if float(values[-1]) <= 0.0:
+            break  # a flat fit has no direction to prefer
+        root = vectors * (values.clamp(min=0.0) / values[-1]).sqrt()
+    z = _at_unit_size(x @ root)
+    return torch.exp(-torch.cdist(z[new], z[old]) / math.sqrt(2.0)) @ _laplace_fit(z[old], known)[1]
+
+
+def _laplace_fit(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    kernel = torch.exp(-torch.cdist(z, z) / math.sqrt(2.0))
+    spectrum = _Spectrum.of(kernel, targets)
+    return kernel, spectrum.coefficients(min(_METRIC_RIDGES, key=spectrum.left_out_one_by_one))
+
+
+def _at_unit_size(z: Tensor) -> Tensor:
+    return z / z.square().sum(1).mean().sqrt()
+
+
+def _chief_directions(x: Tensor) -> Tensor:
+    """x in its first principal directions."""
+    if x.shape[1] <= _METRIC_FEATURES:
+        return x
+    vectors: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
+    return x @ vectors[:, -_METRIC_FEATURES:]
+
+
+def _with_constant(x: Tensor) -> Tensor:
+    p = x.shape[1]
+    constant = torch.full((len(x), 1), 1.0 / math.sqrt(p), dtype=x.dtype)
+    return torch.cat([x, constant], dim=1) * math.sqrt(p / (p + 1.0))
+
+
+def _targets(y: Any, n: int) -> tuple[Tensor, bool]:
+    """(n, K), and whether these are classes."""
+    values = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if values.ndim not in (1, 2) or len(values) != n:
+        raise BadInput(f"y has shape {values.shape}; expected ({n},) or ({n}, K), one row a sample of x.")
+    values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+    if values.dtype.kind == "f":
+        if not np.isfinite(values).all():
+            raise BadInput("y holds NaN or infinity: drop these samples first.")
+        return _standardised(torch.from_numpy(values.astype(np.float64)).reshape(n, -1)), False
+    if values.ndim == 2 or values.dtype.kind not in "biuOUS":
+        raise BadInput(f"y holds {values.dtype} of shape {values.shape}; give numbers as floats, or classes (n,).")
+    names, codes = np.unique(values.astype(str) if values.dtype.kind == "O" else values, return_inverse=True)
+    if 2 * len(names) > n:
+        raise BadInput(f"y holds {len(names)} classes for {n} samples; if these are numbers, give them as floats.")
+    return _standardised(functional.one_hot(torch.from_numpy(codes)).double(), each=False), True
+
+
+def _standardised(targets: Tensor, each: bool = True) -> Tensor:
+    centred = targets - targets.mean(0)
+    size = centred.square().mean(0).sqrt()
+    floor = 1e-12 * float(targets.abs().max())
+    if not bool((size > floor).any()):
+        raise BadInput("All labels are equal: there is nothing to learn.")
+    return centred / torch.where(size > floor, size, math.inf) if each else centred / float(size.square().sum().sqrt())
+
+
+def _centred(targets: Tensor) -> Tensor:
+    return targets - targets.mean(0)

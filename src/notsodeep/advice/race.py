@@ -1,0 +1,253 @@
+"""A DEQ and the explicit network matched to it, trained at equal cost on one task. Ref: [wu2024], experiments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most of a second to import
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.advice.evidence import _targets as encoded_targets
+from notsodeep.advice.features import Columns
+from notsodeep.architecture import Implicit
+from notsodeep.data.standardiser import Standardiser
+from notsodeep.design import design
+from notsodeep.errors import BadInput
+from notsodeep.models.checks import count
+from notsodeep.numerics.safe import samples
+from notsodeep.separation.flops import Flops
+from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
+from notsodeep.separation.training import Samples, Schedule, Trained, equal_cost, evaluate, train
+
+NOTHING_LEARNT = 0.95
+"""Of the best constant's loss: above it, less than 5 % of the label is learnt, which no use is worth a network for."""
+WORTH_ITS_COST = 0.01
+"""Of the best constant's loss: a DEQ that gains less than 1 % of the label is not worth its iterations at every use."""
+TESTED, VALIDATED = 0.3, 0.2
+"""Shares: of the samples for testing, and of what is left for choosing the rate."""
+FEWEST_SAMPLES = 20
+_LEVEL = 0.95
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One kind of network at its best rate: each seed's test loss in units of the best constant's, and what it cost.
+
+    A network that diverged counts as the constant that it is no better than.
+    """
+
+    losses: tuple[float, ...]
+    rate: float
+    widths: tuple[int, ...]
+    parameters: int
+    flops: Flops
+    total_flops: float
+    evaluations: float
+    unsolved: float
+    diverged: int
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.losses))
+
+    @property
+    def half_width(self) -> float:
+        """Of Student's 95 % interval over the seeds; infinite for one seed, which tells nothing of the spread."""
+        n = len(self.losses)
+        if n < 2:
+            return math.inf
+        return float(stdtrit(n - 1, 0.5 + _LEVEL / 2.0)) * float(np.std(self.losses, ddof=1)) / math.sqrt(n)
+
+    @property
+    def low(self) -> float:
+        return self.mean - self.half_width
+
+    @property
+    def high(self) -> float:
+        return self.mean + self.half_width
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3g} ± {self.half_width:.1g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "mean": self.mean,
+            "half_width": self.half_width,
+            "losses": list(self.losses),
+            "rate": self.rate,
+            "widths": list(self.widths),
+            "parameters": self.parameters,
+            "forward_flops": self.flops.forward,
+            "training_flops": self.flops.training,
+            "total_flops": self.total_flops,
+            "evaluations": self.evaluations,
+            "unsolved": self.unsolved,
+            "diverged": self.diverged,
+        }
+
+
+@dataclass(frozen=True)
+class Race:
+    """Both kinds on the same samples, at equal FLOPs of training."""
+
+    deq: Runner
+    explicit: Runner
+    trained_on: int
+    tested_on: int
+
+    @property
+    def gain(self) -> float:
+        """Of the DEQ over the explicit network, in units of the best constant's loss."""
+        return self.explicit.mean - self.deq.mean
+
+    @property
+    def outcome(self) -> str:
+        """ "neither" where no kind learns the label; "deq" where it is surely and noticeably better; "explicit" otherwise."""
+        if min(self.deq.mean, self.explicit.mean) > NOTHING_LEARNT:
+            return "neither"
+        return "deq" if self.deq.high < self.explicit.low and self.gain > WORTH_ITS_COST else "explicit"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "outcome": self.outcome,
+            "trained_on": self.trained_on,
+            "tested_on": self.tested_on,
+            "deq": self.deq.to_dict(),
+            "explicit": self.explicit.to_dict(),
+        }
+
+
+def race(
+    x: Array,
+    y: Any,
+    *,
+    width: int = 30,
+    seeds: int = 5,
+    steps: int = 1500,
+    rates: Sequence[float] = (3e-3, 1e-2),
+    batch: int = 100,
+    test: tuple[Array, Any] | None = None,
+    net: Implicit | None = None,
+    generator: torch.Generator | None = None,
+    say: Say | None = None,
+) -> Race:
+    """Train a ReLU DEQ of `width` units, and the explicit network designed for `net` with as many FLOPs of training, on (x, y).
+
+    `test` is (x, y) to test on, or else 30 % of the samples are held out. Each kind has the rate that does best, on a fifth of
+    the training samples that is used for nothing else. `say` is told what is being done.
+    """
+    random = generator or torch.Generator().manual_seed(0)
+    count(seeds, "seeds")
+    if not rates:
+        raise BadInput("A race needs a rate at least.")
+    task = _Task.of(x, y, test, random)
+    schedules = [Schedule(steps=count(steps, "steps"), batch=count(batch, "batch"), rate=rate) for rate in rates]
+    features, outputs = task.samples.x.shape[1], task.samples.y.shape[1]
+    phis = design(net or Implicit("relu", var_a=0.2), tau0=1.0).explicit.layers
+    seed = int(torch.randint(2**31 - 1, (), generator=random))
+
+    def draws() -> list[torch.Generator]:
+        return [torch.Generator().manual_seed(seed + k) for k in range(seeds)]
+
+    def best(kind: str, make: Callable[[], Stack]) -> tuple[Trained, float]:
+        found = []
+        for schedule in schedules:
+            (say or str)(f"training {seeds} × {kind}, rate {schedule.rate:g}")
+            stack, order = make(), torch.Generator().manual_seed(seed)  # every rate sees the same batches
+            trained = train(stack, task.samples, schedule, order)
+            found.append((task.validation_loss(stack, trained), schedule.rate, trained))
+        _, rate, trained = min(found, key=lambda one: one[0])
+        return trained, rate
+
+    deq = best("DEQ", lambda: StackedDEQ(draws(), features, width, outputs))
+    widths = equal_cost(deq[0], features, len(phis), outputs)
+    explicit = best("matched network", lambda: StackedFNN(draws(), features, widths, outputs, activations=phis))
+    return Race(
+        deq=task.runner(*deq, (width,)),
+        explicit=task.runner(*explicit, widths),
+        trained_on=len(task.samples.x),
+        tested_on=len(task.samples.x_test),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """In float32: x centred, of mean squared norm p, and y of unit total variance, by the training samples."""
+
+    samples: Samples
+    x_validation: Tensor
+    y_validation: Tensor
+    constant: float
+
+    @classmethod
+    def of(cls, x: Array, y: Any, test: tuple[Array, Any] | None, generator: torch.Generator) -> _Task:
+        rows = samples(x).detach().cpu()
+        n = len(rows)
+        if n < FEWEST_SAMPLES:
+            raise BadInput(f"There are {n} samples; {FEWEST_SAMPLES} at least are needed to train, choose and test.")
+        if test is None:
+            targets = encoded_targets(y, n)[0]
+            order = torch.randperm(n, generator=generator)
+            tested, known = order.split([round(TESTED * n), n - round(TESTED * n)])
+            rows_test, targets_test = rows[tested], targets[tested]
+        else:
+            rows_test = samples(test[0], "the test samples").detach().cpu()
+            targets = encoded_targets(_together(y, test[1]), n + len(rows_test))[0]
+            targets, targets_test = targets[:n], targets[n:]
+            known = torch.randperm(n, generator=generator)
+        chosen, learnt = known.split([round(VALIDATED * len(known)), len(known) - round(VALIDATED * len(known))])
+        columns = Columns.of(rows[learnt])
+        standardiser = Standardiser.of(columns(rows[learnt]))
+        mean = targets[learnt].mean(0)
+        size = float((targets[learnt] - mean).square().sum(1).mean().sqrt())
+        if size == 0.0:
+            raise BadInput("All labels to train on are equal: there is nothing to learn.")
+
+        def inputs(part: Tensor) -> Tensor:
+            return (standardiser(columns(part)) * math.sqrt(part.shape[1])).float()
+
+        def outputs(part: Tensor) -> Tensor:
+            return ((part - mean) / size).float()
+
+        seen = Samples(inputs(rows[learnt]), outputs(targets[learnt]), inputs(rows_test), outputs(targets_test))
+        constant = seen.best_constant
+        if constant == 0.0:
+            raise BadInput("All labels to test on are the mean of those to train on: there is nothing to tell apart.")
+        return cls(seen, inputs(rows[chosen]), outputs(targets[chosen]), constant)
+
+    def validation_loss(self, stack: Stack, trained: Trained) -> float:
+        """The mean over the seeds; one that diverged counts as the constant."""
+        losses = evaluate(stack, self.x_validation, self.y_validation).tolist()
+        constant = float(self.y_validation.square().mean())
+        return float(np.mean([constant if t is None else v for v, t in zip(losses, trained.test, strict=True)]))
+
+    def runner(self, trained: Trained, rate: float, widths: tuple[int, ...]) -> Runner:
+        return Runner(
+            losses=tuple(1.0 if loss is None else loss / self.constant for loss in trained.test),
+            rate=rate,
+            widths=widths,
+            parameters=trained.parameters,
+            flops=trained.flops,
+            total_flops=trained.total_flops,
+            evaluations=trained.evaluations,
+            unsolved=trained.unsolved,
+            diverged=sum(loss is None for loss in trained.test),
+        )
+
+
+def _together(y: Any, y_test: Any) -> np.ndarray[Any, Any]:
+    """Both, so that a class has one code."""
+    parts = [p.detach().cpu().numpy() if isinstance(p, Tensor) else np.asarray(p) for p in (y, y_test)]
+    parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
+    if parts[0].shape[1:] != parts[1].shape[1:] or parts[0].dtype.kind != parts[1].dtype.kind:
+        shown = " and ".join(f"{part.dtype} of shape {part.shape}" for part in parts)
+        raise BadInput(f"The labels to train on and to test on differ in kind: {shown}.")
+    return np.concatenate(parts)

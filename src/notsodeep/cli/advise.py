@@ -1,0 +1,81 @@
+"""`notsodeep advise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from notsodeep.advice import advise, race
+from notsodeep.cli.options import DataOption, JsonOption, SeedOption
+from notsodeep.cli.program import app, print_json, working
+from notsodeep.cli.program import out as stdout
+from notsodeep.data.labels import LABEL_FILES
+from notsodeep.data.sources import as_found
+from notsodeep.errors import BadInput
+
+
+@app.command("advise", short_help="Should a task use a DEQ, the explicit network, or neither?")
+def advise_command(
+    data: DataOption = "digits",
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            "--target",
+            help="Where a file's labels are: a column by name or number, an array of an .npz, or another file, which may also "
+            "follow the data's after a comma (X.npy,y.npy).",
+        ),
+    ] = None,
+    numbers: Annotated[
+        bool,
+        typer.Option("--numbers", help="The labels are numbers to predict, not classes, even where all are whole."),
+    ] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train both kinds at equal FLOPs, which then decides; a minute or two.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="With --train: networks of each kind.")] = 5,
+    steps: Annotated[int, typer.Option(help="With --train: batches that each of them sees.")] = 1500,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say whether a task should use a DEQ, the explicit network matched to it, or neither, with the measurements behind it."""
+    with working("reading the data") as say:
+        path, labels = _apart(data, labels)
+        dataset = as_found(path, labels)
+        y = _labels(dataset.y, data, numbers)
+        found = advise(dataset.x, y, seed=seed, say=say)
+        if train:
+            random = torch.Generator().manual_seed(seed)
+            found = found.with_race(race(dataset.x, y, seeds=seeds, steps=steps, generator=random, say=say))
+    if as_json:
+        print_json({"data": dataset.description, **found.to_dict()})
+        return
+    stdout.print(f"data: {dataset.description}")
+    stdout.print(found.summary())
+
+
+def _apart(data: str, labels: str | None) -> tuple[str, str | None]:
+    """X.npy,y.npy is a file of samples and one of labels, unless there is one file of that name."""
+    first, comma, second = data.rpartition(",")
+    if not comma or not Path(first).suffix or Path(second).suffix.lower() not in LABEL_FILES or Path(data).is_file():
+        return data, labels
+    if labels is not None:
+        raise BadInput(f"{data!r} names a file of labels, and so does --labels {labels}; leave one of them out.")
+    return first, second
+
+
+def _labels(y: Tensor | None, data: str, numbers: bool) -> Tensor:
+    if y is None:
+        raise BadInput(f"{data!r} has no labels to learn; say where they are with --labels.")
+    if numbers:
+        return y.double()
+    kinds = 0 if y.is_floating_point() else len(y.unique())
+    if 2 * kinds > len(y):
+        raise BadInput(
+            f"{data!r} has {kinds} classes for {len(y)} samples; if these are numbers to predict, say --numbers."
+        )
+    return y

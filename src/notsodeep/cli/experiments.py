@@ -1,0 +1,188 @@
+"""The commands that run experiments: one body, and one set of options."""
+
+# No `from __future__ import annotations`: an annotation that is text could not name the command's own experiments.
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
+from rich.text import Text
+
+from notsodeep.cli.options import JsonOption
+from notsodeep.cli.program import app, err, noted, print_json, working
+from notsodeep.cli.program import out as stdout
+from notsodeep.cli.report import print_results
+from notsodeep.data.files import output_folder
+from notsodeep.errors import BadInput
+from notsodeep.experiments.experiment import Experiment
+from notsodeep.experiments.registry import EXPERIMENTS, chosen, of_command
+from notsodeep.experiments.runner import Outcome, Progress, run
+from notsodeep.experiments.store import Store
+from notsodeep.numerics.progress import bar
+from notsodeep.report.results import write_results
+
+FullOption = Annotated[
+    bool,
+    typer.Option(
+        "--full/--quick",
+        help="The paper's sizes (a GPU helps), or minutes on two cores. [default: quick]",
+        show_default=False,
+    ),
+]
+RunOption = Annotated[
+    Path, typer.Option(help="Folder of the records, figures and report; a run that was stopped goes on from it.")
+]
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is one.")]
+
+_SAID_EVERY = 30.0  # seconds, where there is no bar
+_SHOWN = ("kind", "network", "target", "dimension", "data", "activation", "n", "width", "device", "seed")
+_GOES_ON = "What was computed before, with the same settings, is not computed again."
+
+
+def experiments_command(command: str, short_help: str, about: str, changes: str) -> None:
+    """Add `notsodeep COMMAND`, which runs the experiments of the registry that are its own; `changes` are examples of --set."""
+    own = of_command(command)
+
+    def body(
+        names: Annotated[
+            list[str] | None,
+            typer.Argument(help=f"{', '.join(own)}, or all; none lists them with their settings.", show_default=False),
+        ] = None,
+        full: FullOption = False,
+        out: RunOption = Path("results"),
+        device: DeviceOption = "auto",
+        change: Annotated[
+            list[str] | None,
+            typer.Option("--set", help=f"Change a setting: {changes} (repeatable).", show_default=False),
+        ] = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        if names:
+            _run(chosen(names, command), full, out, device, change or [], as_json)
+        else:
+            _list(command, full)
+
+    app.command(command, help=f"{about}\n\n{_GOES_ON}", short_help=short_help)(body)
+
+
+def _run(experiments: list[Experiment], full: bool, out: Path, device: str, changes: list[str], as_json: bool) -> None:
+    configs = _configs(experiments, full, changes)
+    where = _device(device)
+    store = Store(output_folder(out))
+    for experiment in experiments:
+        store.records(experiment.name)  # a damaged file is told before the work
+    try:
+        with noted(), _shown() as show:
+            outcome = run(configs, store, where, show)
+    except KeyboardInterrupt:
+        err.print("stopped; the same command goes on from here")
+        raise typer.Exit(130) from None
+    with working("drawing figures and writing the report"):
+        results = write_results(store, out)
+    if as_json:
+        print_json(
+            {
+                "computed": outcome.computed,
+                "found": outcome.found,
+                "left_out": outcome.left_out,
+                "claims": [c.to_dict() for c in results.claims],
+            }
+        )
+    else:
+        print_results(results)
+        stdout.print(f"records: {outcome.computed} computed now, {outcome.found} found")
+    _tell_left_out(outcome)
+
+
+def _list(command: str, full: bool) -> None:
+    """Each experiment of the command with the settings of this size."""
+    own = of_command(command)
+    for experiment in own.values():
+        stdout.print(f"{experiment.name}  {experiment.title}")
+        config = experiment.config(full)
+        for field in fields(config):
+            value = getattr(config, field.name)
+            stdout.print(f"      {field.name} = {'/'.join(map(str, value)) if isinstance(value, tuple) else value}")
+    stdout.print(
+        f"Run some with `notsodeep {command} {' '.join(list(own)[:2])}`, all with `notsodeep {command} all "
+        f"--{'full' if full else 'quick'}`."
+    )
+
+
+def _configs(experiments: list[Experiment], full: bool, changes: list[str]) -> list[tuple[Experiment, Any]]:
+    asked: dict[str, dict[str, str]] = {}
+    for text in changes:
+        left, equals, value = text.partition("=")
+        name, dot, setting = left.partition(".")
+        if not (equals and dot) or name.upper() not in EXPERIMENTS:
+            raise BadInput(
+                f"--set takes EXPERIMENT.SETTING=VALUE, got {text!r}; `notsodeep {experiments[0].command}` lists the settings."
+            )
+        if name.upper() not in {experiment.name for experiment in experiments}:
+            raise BadInput(f"--set {text} is about {name.upper()}, which is not among the experiments to run.")
+        asked.setdefault(name.upper(), {})[setting.strip()] = value.strip()
+    return [(experiment, experiment.config(full, asked.get(experiment.name))) for experiment in experiments]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise BadInput(f"--device must be auto, cpu or cuda, got {name!r}.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadInput("--device cuda: torch sees no CUDA device here. Use --device cpu.")
+    return torch.device(name)
+
+
+class _Left(ProgressColumn):
+    """The remaining time, running down between two reports."""
+
+    def render(self, task: Task) -> Text:
+        until = task.fields["until"]
+        return Text("" if until is None else f"about {_duration(max(until - time.monotonic(), 1.0))} left")
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[Progress], None]]:
+    """A bar on a terminal; elsewhere a line for each experiment, and every half minute."""
+    with bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Left()) as progress:
+        task = progress.add_task("", total=None, until=None)
+        said: dict[str, Any] = {"at": -_SAID_EVERY, "experiment": ""}
+
+        def show(now: Progress) -> None:
+            doing = ", ".join(str(now.doing[key]) for key in _SHOWN if key in now.doing) if now.doing else "done"
+            until = time.monotonic() + now.remaining if now.doing else None
+            progress.update(
+                task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, until=until
+            )
+            late = time.monotonic() - said["at"] > _SAID_EVERY or now.experiment != said["experiment"]
+            if progress.disable and now.doing and late:
+                err.print(
+                    f"{now.experiment}: {now.done} of {now.total} done, about {_duration(now.remaining)} left ({doing})"
+                )
+                said.update(at=time.monotonic(), experiment=now.experiment)
+
+        yield show
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{seconds / 60:.0f} min"
+        if seconds < 5400
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _tell_left_out(outcome: Outcome) -> None:
+    if outcome.left_out:
+        for name, why in outcome.left_out.items():
+            err.print(f"left out, {name}: {why}")
+        raise typer.Exit(2)

@@ -1,0 +1,88 @@
+"""W3: the largest weights of networks that fit the steep function equally well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator
+
+from notsodeep.experiments.contest import layers
+from notsodeep.experiments.record import Record
+from notsodeep.experiments.w3_weights import NETWORKS, PAPER_FNN, comparable, weights
+from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, UNDESIGNED, Drawing, Look, draw_means, panels, plain_log
+from notsodeep.separation.bounds import min_weight_fnn
+
+_LOOKS = {"deq": Look("DEQ", DEQ_LINE, "-", "o", 2.4, 8.0), "fnn": Look("feed-forward", EXPLICIT, "--", "D", 1.8, 6.0)}
+_ASIDE = {"deq": -0.15, "fnn": 0.15}  # so that intervals do not hide one another
+_PAPER_DEQ = (1.4, 2.15)
+_DEPTH = 3
+_WIDEST = f"2^(d/{2 * _DEPTH})"  # units of a layer, in the theorem: as many as its least weight
+
+
+def weight_drawings(records: Sequence[Record]) -> list[Drawing]:
+    own = comparable(records) if records else []
+    if not any(weights(own, network, of) for network in NETWORKS for of in ("weight_at_level", "largest_weight")):
+        return []
+    figure, axes = panels(1, 1, 8.6, 4.8)
+    panel: Axes = axes[0, 0]
+    panel.set_yscale("log")
+    dimensions = sorted({int(r.config["dimension"]) for r in own})
+    for network in NETWORKS:
+        _draw(panel, own, network)
+    _draw_paper(panel, dimensions)
+    panel.set_xticks(dimensions)
+    panel.set(xlabel="dimension d: the function rises within 2⁻ᵈ", ylabel="largest weight")
+    panel.set_xlim(dimensions[0] - 1.0, dimensions[-1] + 1.0)
+    plain_log(panel.yaxis)
+    panel.yaxis.set_minor_locator(NullLocator())
+    figure.legend(*panel.get_legend_handles_labels(), loc="outside right center", fontsize=10)
+    return [Drawing("W3-weights", _caption(own), figure)]
+
+
+def _draw(axes: Axes, records: Sequence[Record], network: str) -> None:
+    look, aside = _LOOKS[network], _ASIDE[network]
+    level = {d + aside: values for d, values in weights(records, network).items()}
+    draw_means(axes, level, look, capsize=3, label=f"{look.label}, at equal loss", gid=network, zorder=4)
+    end = {d + 2.2 * aside: values for d, values in weights(records, network, "largest_weight").items()}
+    changes = {"alpha": 0.45, "linewidth": 1.0, "markersize": 5, "markerfacecolor": "white", "gid": f"{network}-end"}
+    draw_means(axes, end, look, label=f"{look.label}, at the end of training", **changes)
+
+
+def _draw_paper(axes: Axes, dimensions: Sequence[int]) -> None:
+    theirs = {d: weight for d, weight in PAPER_FNN.items() if d in dimensions}
+    if theirs:
+        style: dict[str, Any] = {
+            "color": UNDESIGNED,
+            "linewidth": 1.0,
+            "markerfacecolor": "white",
+            "markeredgewidth": 1.5,
+        }
+        axes.plot(list(theirs), list(theirs.values()), "s-", label="the paper's feed-forward", gid="paper-fnn", **style)
+        axes.axhspan(
+            *_PAPER_DEQ, color=DEQ, alpha=0.35, linewidth=0, zorder=0.5, label="the paper's DEQs", gid="paper-deq"
+        )
+    bound = [min_weight_fnn(d, _DEPTH) for d in dimensions]
+    text = f"the theorem's least weight of a\nnarrow feed-forward network of\ndepth {_DEPTH}, within 1/16 everywhere"
+    axes.plot(dimensions, bound, ":", color="black", linewidth=2.2, label=text, gid="bound")
+
+
+def _wider(config: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """Said where the theorem is about none of the feed-forward networks."""
+    largest = max(int(r.config["dimension"]) for r in records)
+    rival = config.get("rival")
+    return f", and {rival} is wider than that" if rival and layers(rival)[0] > min_weight_fnn(largest, _DEPTH) else ""
+
+
+def _caption(records: Sequence[Record]) -> str:
+    config = records[-1].config
+    never = sum(weight is None for r in records for weight in r.values["weight_at_level"])
+    without = f" {never} that never reached it {'are' if never > 1 else 'is'} left out." * bool(never)
+    return (
+        "The largest weight of a DEQ and of a feed-forward network when the test loss first reaches "
+        f"{config['level']:g} on the steep function: mean of {config['seeds']} seeds and 95 % interval, paler at "
+        f"the end of training.{without} The theorem is about networks of at most {_WIDEST} units a layer that are within "
+        f"1/16 of the function everywhere{_wider(config, records)}; a low mean loss does not ask for that, so that a weight "
+        "below its line contradicts nothing. Where the intervals overlap, the sizes of weights do not tell the networks apart."
+    )
