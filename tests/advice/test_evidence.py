@@ -10,7 +10,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import separation as sep
 from notsodeep.advice import Evidence, LeftOut, evidence
-from notsodeep.advice.evidence import _folds, _neighbour_mean, _Spectrum, _targets, _with_constant
+from notsodeep.advice.evidence import _folds, _neighbour_mean, _Spectrum, _with_constant, encoded_targets
 
 
 def generator(seed=0):
@@ -183,7 +183,7 @@ def test_too_few_samples_are_refused():
 
 
 def test_a_column_that_never_changes_is_no_target():
-    targets, classes = _targets(np.stack([np.arange(9.0), np.full(9, 3.0)], axis=1), 9)
+    targets, classes = encoded_targets(np.stack([np.arange(9.0), np.full(9, 3.0)], axis=1), 9)
     assert not classes
     assert bool((targets[:, 1] == 0.0).all())
     assert float(targets[:, 0].square().mean()) == pytest.approx(1.0)

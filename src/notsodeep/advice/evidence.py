@@ -164,7 +164,7 @@ def evidence(
     many are drawn. `net` is `Implicit("relu", var_a=0.2)` unless given.
     """
     rows = samples(x).detach().cpu().double()
-    targets, classes = _targets(y, len(rows))
+    targets, classes = encoded_targets(y, len(rows))
     if len(rows) < FEWEST_SAMPLES:
         raise BadInput(f"There are {len(rows)} samples; {FEWEST_SAMPLES} at least are needed to leave some out.")
     random = generator or torch.Generator().manual_seed(0)
@@ -358,7 +358,7 @@ def _with_constant(x: Tensor) -> Tensor:
     return torch.cat([x, constant], dim=1) * math.sqrt(p / (p + 1.0))
 
 
-def _targets(y: Any, n: int) -> tuple[Tensor, bool]:
+def encoded_targets(y: Any, n: int) -> tuple[Tensor, bool]:
     """(n, K), and whether these are classes."""
     values = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if values.ndim not in (1, 2) or len(values) != n:

@@ -13,7 +13,7 @@ from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most 
 from torch import Tensor
 
 from notsodeep._types import Array
-from notsodeep.advice.evidence import _targets as encoded_targets
+from notsodeep.advice.evidence import encoded_targets
 from notsodeep.advice.features import Columns
 from notsodeep.architecture import Implicit
 from notsodeep.data.standardiser import Standardiser

@@ -196,7 +196,8 @@ def notes(every: Records) -> list[str]:
     found = [
         "A loss above 0.0025 does not need the steep part to be resolved, only to be told from the flat one; so weights need "
         "not grow, and do not. Below it they must: the theorem asks for 2^(d/6) at depth 3, a slope of 0.116 of the logarithm "
-        f"({min_weight_fnn(20, 3):.1f} at d = 20, for a largest error of 1/16). Training gets there for small d only.",
+        f"({min_weight_fnn(20, 3):.1f} at d = 20), of networks narrower than these, for a largest error of 1/16. Training gets "
+        "there for small d only.",
         "The paper's SGD with a rate of 0.005 ends at a loss of 0.012 after thirty epochs, its weights hardly moved; so AdamW.",
     ]
     for name, by_dimension in ends.items():

@@ -10,7 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from notsodeep.experiments.contest import layers
 from notsodeep.experiments.record import Record
-from notsodeep.experiments.w3_weights import NETWORKS, PAPER_FNN, comparable, weights
+from notsodeep.experiments.w3_weights import NETWORKS, PAPER_FNN, RESOLVED, at_level, comparable, weights
 from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, UNDESIGNED, Drawing, Look, draw_means, panels, plain_log
 from notsodeep.separation.bounds import min_weight_fnn
 
@@ -22,29 +22,45 @@ _WIDEST = f"2^(d/{2 * _DEPTH})"  # units of a layer, in the theorem: as many as 
 
 
 def weight_drawings(records: Sequence[Record]) -> list[Drawing]:
-    own = comparable(records) if records else []
-    if not any(weights(own, network, of) for network in NETWORKS for of in ("weight_at_level", "largest_weight")):
+    """A panel for each loss at which networks are compared."""
+    levels = at_level(comparable(records)) if records else {}
+    levels = {level: own for level, own in levels.items() if _any_weight(own)}
+    if not levels:
         return []
-    figure, axes = panels(1, 1, 8.6, 4.8)
-    panel: Axes = axes[0, 0]
+    figure, axes = panels(1, len(levels), 5.2 if len(levels) > 1 else 8.6, 4.8)
+    for panel, (level, own) in zip(axes[0], levels.items(), strict=True):
+        _panel(panel, own)
+        panel.set_title(f"at a loss of {level:g}")
+    axes[0, 0].set_ylabel("largest weight")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    where = {"loc": "outside lower center", "ncols": 2} if len(levels) > 1 else {"loc": "outside right center"}
+    figure.legend(handles, labels, fontsize=10, **where)
+    return [Drawing("W3-weights", _caption([record for own in levels.values() for record in own]), figure)]
+
+
+def _any_weight(records: Sequence[Record]) -> bool:
+    return any(weights(records, network, of) for network in NETWORKS for of in ("weight_at_level", "largest_weight"))
+
+
+def _panel(panel: Axes, own: Sequence[Record]) -> None:
     panel.set_yscale("log")
     dimensions = sorted({int(r.config["dimension"]) for r in own})
     for network in NETWORKS:
         _draw(panel, own, network)
     _draw_paper(panel, dimensions)
     panel.set_xticks(dimensions)
-    panel.set(xlabel="dimension d: the function rises within 2⁻ᵈ", ylabel="largest weight")
+    panel.set(xlabel="dimension d: the function rises within 2⁻ᵈ")
     panel.set_xlim(dimensions[0] - 1.0, dimensions[-1] + 1.0)
     plain_log(panel.yaxis)
     panel.yaxis.set_minor_locator(NullLocator())
-    figure.legend(*panel.get_legend_handles_labels(), loc="outside right center", fontsize=10)
-    return [Drawing("W3-weights", _caption(own), figure)]
 
 
 def _draw(axes: Axes, records: Sequence[Record], network: str) -> None:
     look, aside = _LOOKS[network], _ASIDE[network]
     level = {d + aside: values for d, values in weights(records, network).items()}
     draw_means(axes, level, look, capsize=3, label=f"{look.label}, at equal loss", gid=network, zorder=4)
+    if min(float(record.config["level"]) for record in records) < RESOLVED:
+        return  # training ends at the level
     end = {d + 2.2 * aside: values for d, values in weights(records, network, "largest_weight").items()}
     changes = {"alpha": 0.45, "linewidth": 1.0, "markersize": 5, "markerfacecolor": "white", "gid": f"{network}-end"}
     draw_means(axes, end, look, label=f"{look.label}, at the end of training", **changes)
@@ -77,12 +93,13 @@ def _wider(config: Mapping[str, Any], records: Sequence[Record]) -> str:
 
 def _caption(records: Sequence[Record]) -> str:
     config = records[-1].config
+    levels = " or ".join(f"{level:g}" for level in at_level(records))
     never = sum(weight is None for r in records for weight in r.values["weight_at_level"])
     without = f" {never} that never reached it {'are' if never > 1 else 'is'} left out." * bool(never)
     return (
         "The largest weight of a DEQ and of a feed-forward network when the test loss first reaches "
-        f"{config['level']:g} on the steep function: mean of {config['seeds']} seeds and 95 % interval, paler at "
+        f"{levels} on the steep function: mean of {config['seeds']} seeds and 95 % interval, paler at "
         f"the end of training.{without} The theorem is about networks of at most {_WIDEST} units a layer that are within "
         f"1/16 of the function everywhere{_wider(config, records)}; a low mean loss does not ask for that, so that a weight "
-        "below its line contradicts nothing. Where the intervals overlap, the sizes of weights do not tell the networks apart."
+        "below its line contradicts nothing. Where intervals overlap, the sizes of weights do not tell the networks apart."
     )

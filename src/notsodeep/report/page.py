@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
@@ -11,6 +12,8 @@ from notsodeep.report.content import Content, Picture
 
 # In bytes, for all figures together: base64 makes them a third longer, and the page is to stay under 5 MB.
 _ROOM = 3_300_000
+_PLACES = re.compile(rb' (?:d|x|y|points)="[^"]*"')
+_DIGITS = re.compile(rb"(\.\d\d)\d+")
 
 
 def page(content: Content) -> str:
@@ -22,7 +25,12 @@ def page(content: Content) -> str:
 
 
 def _source(picture: Picture, share: int) -> str:
-    """The figure as a data URI: lines where they fit into its share of the page, dots otherwise."""
-    small = picture.svg.stat().st_size <= share
-    path, kind = (picture.svg, "svg+xml") if small else (picture.png, "png")
-    return f"data:image/{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    """The figure as a data URI: lines where they fit into its share of the page or are shorter than dots, dots otherwise."""
+    lines, dots = _shortened(picture.svg.read_bytes()), picture.png.read_bytes()
+    found, kind = (lines, "svg+xml") if len(lines) <= max(share, len(dots)) else (dots, "png")
+    return f"data:image/{kind};base64,{base64.b64encode(found).decode()}"
+
+
+def _shortened(svg: bytes) -> bytes:
+    """Places to a hundredth of a point, which nobody sees: half of such a file are the digits after that."""
+    return _PLACES.sub(lambda found: _DIGITS.sub(rb"\1", found[0]), svg)
