@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -41,12 +41,19 @@ class Contest:
     batch: int
     rate: float
     decay: float
-    optimiser: str
-    norm: bool
-    skip: bool
-    bound: float
     seeds: int
+    optimiser: str = "adamw"
+    norm: bool = False
+    skip: bool = False
+    bound: float = 0.0
     kind: str = "trained"
+
+    @classmethod
+    def of(cls, config: Any, **own: Any) -> Contest:
+        """With `own` settings, and those of a config that have the same names."""
+        names = {field.name for field in fields(cls)}
+        shared = {field.name: getattr(config, field.name) for field in fields(config) if field.name in names}
+        return cls(**shared | own)
 
     @property
     def schedule(self) -> Schedule:

@@ -58,23 +58,8 @@ def units(config: Config) -> list[Construction | Contest]:
 
 
 def _contest(config: Config, m: int, steps: int) -> Contest:
-    return Contest(
-        target=f"sawtooth:{m}",
-        dimension=1,
-        width=m,
-        rivals=tuple(name for name in PAPER.get(m, {}) if name != "DEQ"),
-        paired=config.paired,
-        samples=config.samples,
-        steps=steps,
-        batch=config.batch,
-        rate=config.rate,
-        decay=config.decay,
-        optimiser="adamw",
-        norm=False,
-        skip=True,
-        bound=config.bound,
-        seeds=config.seeds,
-    )
+    rivals = tuple(name for name in PAPER.get(m, {}) if name != "DEQ")
+    return Contest.of(config, target=f"sawtooth:{m}", dimension=1, width=m, rivals=rivals, steps=steps, skip=True)
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:

@@ -59,23 +59,9 @@ def units(config: Config) -> list[Construction | Contest]:
 
 
 def _contest(config: Config, d: int, width: int) -> Contest:
-    return Contest(
-        target="steep",
-        dimension=d,
-        width=width,
-        rivals=RIVALS if width == config.widths[-1] else (),  # once for every dimension
-        paired=config.paired,
-        samples=config.samples,
-        steps=max(1, config.epochs * config.samples // config.batch),
-        batch=config.batch,
-        rate=config.rate,
-        decay=config.decay,
-        optimiser="adamw",
-        norm=False,
-        skip=False,
-        bound=config.bound,
-        seeds=config.seeds,
-    )
+    rivals = RIVALS if width == config.widths[-1] else ()  # once for every dimension
+    steps = max(1, config.epochs * config.samples // config.batch)
+    return Contest.of(config, target="steep", dimension=d, width=width, rivals=rivals, steps=steps)
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:

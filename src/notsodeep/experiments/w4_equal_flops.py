@@ -36,28 +36,11 @@ class Config:
 
 
 def units(config: Config) -> list[Contest]:
-    return [
-        Contest(
-            target=f"sawtooth:{config.pieces_log2}",
-            dimension=config.dimension,
-            width=config.width,
-            rivals=config.rivals,
-            paired=config.paired,
-            samples=config.samples,
-            steps=config.steps,
-            batch=config.batch,
-            rate=config.rate,
-            decay=config.decay,
-            optimiser="adamw",
-            norm=True,
-            skip=False,
-            bound=0.0,
-            seeds=config.seeds,
-        )
-    ]
+    return [Contest.of(config, target=f"sawtooth:{config.pieces_log2}", norm=True)]
 
 
 def run(unit: Contest, device: torch.device) -> Values:
+    """The losses and costs of all networks."""
     return contest.run_contest(unit, device)
 
 

@@ -52,26 +52,12 @@ def units(config: Config) -> list[Construction | Contest]:
 
 
 def _contest(config: Config, name: str) -> Contest:
-    return Contest(
-        target=name,
-        dimension=BOOLEAN_TARGETS[name].dimension if name in BOOLEAN_TARGETS else 0,
-        width=config.width,
-        rivals=config.rivals,
-        paired=config.paired,
-        samples=config.samples,
-        steps=config.steps,
-        batch=config.batch,
-        rate=config.rate,
-        decay=config.decay,
-        optimiser="adamw",
-        norm=False,
-        skip=False,
-        bound=config.bound,
-        seeds=config.seeds,
-    )
+    dimension = BOOLEAN_TARGETS[name].dimension if name in BOOLEAN_TARGETS else 0
+    return Contest.of(config, target=name, dimension=dimension)
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:
+    """Of the diagonal DEQ its limit, and where gradient descent ends; of a contest the losses on the unseen part."""
     if isinstance(unit, Contest):
         return contest.run_contest(unit, device)
     beta, gotu = gotu_limit(0.0, _F_K)
