@@ -153,9 +153,10 @@ def test_another_network_may_be_asked_about():
     assert found.conjugate_gap < 0.3
 
 
-def test_eight_samples_are_enough():
-    target = sep.BOOLEAN_TARGETS["f4"]
-    x = target.seen_and_unseen()[0]
+def test_twenty_samples_are_enough():
+    target = sep.BOOLEAN_TARGETS["f1"]
+    x = target.seen_and_unseen()[0][::26]
+    assert len(x) == 20
     found = evidence(x, target(x))
     assert isinstance(found, Evidence)
     assert math.isfinite(found.deq.mean)
@@ -178,8 +179,8 @@ def test_labels_that_say_nothing_are_refused(y, message):
 
 
 def test_too_few_samples_are_refused():
-    with pytest.raises(nsd.BadInput, match="8 at least"):
-        evidence(gaussian(7, 3), gaussian(7, 1))
+    with pytest.raises(nsd.BadInput, match="20 at least"):
+        evidence(gaussian(19, 3), gaussian(19, 1))
 
 
 def test_a_column_that_never_changes_is_no_target():
@@ -211,3 +212,28 @@ def test_a_learnt_metric_sees_a_direction_that_is_no_feature():
     assert of_turned.metric.high < 0.5 * of_turned.kernels.mean
     assert of_turned.trees.mean > of_turned.metric.high
     assert found.trees.mean < 0.05
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+def test_the_unit_of_the_labels_does_not_matter(unit):
+    y = np.random.default_rng(0).normal(size=30)
+    assert np.allclose(encoded_targets(unit * y, 30)[0], encoded_targets(y, 30)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.array([None, "a"] * 15, dtype=object), "missing labels"),
+        (np.array([float("nan"), 1.0] * 15, dtype=object), "missing labels"),
+        ([[1.0], [2.0, 3.0]] * 15, "different lengths"),
+        (torch.ones(30, 0), "expected"),
+    ],
+)
+def test_labels_that_are_none_are_refused(y, message):
+    with pytest.raises(nsd.BadInput, match=message):
+        encoded_targets(y, 30)
+
+
+def test_labels_of_half_precision_are_labels():
+    y = torch.randn(30, generator=torch.Generator().manual_seed(0)).bfloat16()
+    assert encoded_targets(y, 30)[0].shape == (30, 1)

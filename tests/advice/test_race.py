@@ -152,6 +152,7 @@ def test_it_says_what_it_does():
     [
         ({"x": gaussian(19, 2), "y": torch.randn(19)}, "20 at least"),
         ({"seeds": 0}, "seeds"),
+        ({"seeds": 1}, "2 seeds at least"),
         ({"steps": 0}, "steps"),
         ({"rates": ()}, "rate"),
         ({"test": (gaussian(9, 3), torch.randn(9))}, "3 features"),

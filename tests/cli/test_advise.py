@@ -114,7 +114,7 @@ def test_bad_input_is_one_line_and_exit_code_2(notsodeep, tmp_path, task):
         ([str(tmp_path / "short.npz")], "59 labels"),
         ([str(tmp_path / "equal.npz")], "All labels are equal"),
         ([str(tmp_path / "many.npz")], "--numbers"),
-        ([str(tmp_path / "few.npz")], "8 at least"),
+        ([str(tmp_path / "few.npz")], "20 at least"),
         ([str(tmp_path / "fewer.npz"), "--train"], "20 at least"),
         ([str(tmp_path / "words.csv"), "--target", "c"], "no column 'c'"),
         ([str(tmp_path / "words.csv"), "--target", "b"], "cannot be read"),

@@ -7,6 +7,7 @@ from notsodeep.errors import BadInput
 from notsodeep.experiments import contest
 from notsodeep.experiments.claims import Verdict
 from notsodeep.experiments.record import Record
+from notsodeep.experiments.registry import EXPERIMENTS
 from notsodeep.experiments.statistics import mean
 from notsodeep.experiments.w3_weights import growth
 from notsodeep.experiments.w6_features import spread_out
@@ -57,6 +58,25 @@ def test_layers_of_a_name():
     for wrong in ("L1W3", "L3", "W3", "L3W0", "l3w3"):
         with pytest.raises(BadInput, match="L3W50"):
             contest.layers(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("W1", {"constructed": "60"}, "too many to count"),
+        ("W1", {"trained": "99"}, "finer than its samples"),
+        ("W3", {"rival": "foo"}, "L3W50"),
+        ("W4", {"rivals": "L0W3"}, "L3W50"),
+        ("W5", {"targets": "f9"}, "no target 'f9'"),
+        ("W5", {"rivals": "L3"}, "L3W50"),
+        ("W6", {"target": "f9"}, "no target 'f9'"),
+        ("W6", {"rival": "foo"}, "L3W50"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_anything_is(name, changes, message):
+    experiment = EXPERIMENTS[name]
+    with pytest.raises(BadInput, match=message):
+        experiment.units(experiment.config(False, changes))
 
 
 def test_samples_are_of_the_target_and_differ_by_seed():

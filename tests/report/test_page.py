@@ -5,6 +5,7 @@ import re
 import pytest
 
 from notsodeep.report import page
+from notsodeep.report.content import Picture
 from notsodeep.report.results import write_results
 from tests.report.made_up import EXPERIMENTS, HOSTILE, Unit, record, whole_run
 from tests.report.markup import Markup
@@ -59,12 +60,21 @@ def test_needs_no_other_file(run_of):
     assert len(text.encode()) < 5_000_000
 
 
-def test_large_figures_are_embedded_as_dots(run_of, monkeypatch):
-    monkeypatch.setattr(page, "_ROOM", 100)
-    store = run_of(whole_run())
-    text = write_results(store, store.folder).page.read_text("utf-8")
-    assert text.count("data:image/png;base64,") == 2
-    assert "svg+xml" not in text
+@pytest.mark.parametrize(
+    ("lines", "dots", "share", "kind"),
+    [(50, 90, 10, "svg+xml"), (90, 50, 10, "png"), (90, 50, 100, "svg+xml")],  # lines where they are shorter, or fit
+)
+def test_large_figures_are_embedded_as_dots(tmp_path, lines, dots, share, kind):
+    svg, png = tmp_path / "a.svg", tmp_path / "a.png"
+    svg.write_bytes(b"s" * lines)
+    png.write_bytes(b"p" * dots)
+    picture = Picture(1, "a", "", png, svg, (10, 10))
+    assert page._source(picture, share).startswith(f"data:image/{kind};base64,")
+
+
+def test_places_are_shortened_and_nothing_else():
+    svg = b'<path d="M 1.23456 -7.891 L 3 4.5" style="opacity: 0.12345"/><use x="10.98765" y="2"/>'
+    assert page._shortened(svg) == b'<path d="M 1.23 -7.89 L 3 4.5" style="opacity: 0.12345"/><use x="10.98" y="2"/>'
 
 
 def test_hostile_words_are_only_words(markup_of):

@@ -26,7 +26,7 @@ from notsodeep.kernels.exact import exact_kernels
 from notsodeep.numerics.safe import samples
 
 MOST_SAMPLES = 2000
-FOLDS, FEWEST_SAMPLES = 5, 8
+FOLDS, FEWEST_SAMPLES = 5, 20
 STUDENT = 2.776
 """The 97.5 % quantile of Student's t with FOLDS − 1 degrees of freedom."""
 RIDGES = tuple(10.0**k for k in (-10, -8, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3))
@@ -164,9 +164,9 @@ def evidence(
     many are drawn. `net` is `Implicit("relu", var_a=0.2)` unless given.
     """
     rows = samples(x).detach().cpu().double()
-    targets, classes = encoded_targets(y, len(rows))
     if len(rows) < FEWEST_SAMPLES:
         raise BadInput(f"There are {len(rows)} samples; {FEWEST_SAMPLES} at least are needed to leave some out.")
+    targets, classes = encoded_targets(y, len(rows))
     random = generator or torch.Generator().manual_seed(0)
     net = net or Implicit("relu", var_a=0.2)
     chosen = torch.randperm(len(rows), generator=random)[:most]
@@ -360,8 +360,8 @@ def _with_constant(x: Tensor) -> Tensor:
 
 def encoded_targets(y: Any, n: int) -> tuple[Tensor, bool]:
     """(n, K), and whether these are classes."""
-    values = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    if values.ndim not in (1, 2) or len(values) != n:
+    values = label_array(y)
+    if values.ndim not in (1, 2) or len(values) != n or values.size == 0:
         raise BadInput(f"y has shape {values.shape}; expected ({n},) or ({n}, K), one row a sample of x.")
     values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
     if values.dtype.kind == "f":
@@ -370,13 +370,27 @@ def encoded_targets(y: Any, n: int) -> tuple[Tensor, bool]:
         return _standardised(torch.from_numpy(values.astype(np.float64)).reshape(n, -1)), False
     if values.ndim == 2 or values.dtype.kind not in "biuOUS":
         raise BadInput(f"y holds {values.dtype} of shape {values.shape}; give numbers as floats, or classes (n,).")
+    if values.dtype.kind == "O" and any(value is None or value != value for value in values):
+        raise BadInput("y holds missing labels (None or NaN): drop these samples first.")
     names, codes = np.unique(values.astype(str) if values.dtype.kind == "O" else values, return_inverse=True)
     if 2 * len(names) > n:
         raise BadInput(f"y holds {len(names)} classes for {n} samples; if these are numbers, give them as floats.")
     return _standardised(functional.one_hot(torch.from_numpy(codes)).double(), each=False), True
 
 
+def label_array(y: Any) -> np.ndarray[Any, Any]:
+    """y as numpy has it."""
+    if isinstance(y, Tensor):
+        return (y.float() if y.dtype == torch.bfloat16 else y).detach().cpu().numpy()
+    try:
+        return np.asarray(y)
+    except ValueError:
+        raise BadInput("y has rows of different lengths; expected one label a sample, or as many for each.") from None
+
+
 def _standardised(targets: Tensor, each: bool = True) -> Tensor:
+    largest = targets.abs().max()
+    targets = targets / torch.where(largest > 0.0, largest, 1.0)  # so that squares are numbers, whatever the unit
     centred = targets - targets.mean(0)
     size = centred.square().mean(0).sqrt()
     floor = 1e-12 * float(targets.abs().max())

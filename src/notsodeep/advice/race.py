@@ -13,7 +13,7 @@ from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most 
 from torch import Tensor
 
 from notsodeep._types import Array
-from notsodeep.advice.evidence import encoded_targets
+from notsodeep.advice.evidence import encoded_targets, label_array
 from notsodeep.advice.features import Columns
 from notsodeep.architecture import Implicit
 from notsodeep.data.standardiser import Standardiser
@@ -145,7 +145,8 @@ def race(
     the training samples that is used for nothing else. `say` is told what is being done.
     """
     random = generator or torch.Generator().manual_seed(0)
-    count(seeds, "seeds")
+    if count(seeds, "seeds") < 2:
+        raise BadInput("One network of each kind tells nothing of the spread; train with 2 seeds at least.")
     if not rates:
         raise BadInput("A race needs a rate at least.")
     task = _Task.of(x, y, test, random)
@@ -245,7 +246,7 @@ class _Task:
 
 def _together(y: Any, y_test: Any) -> np.ndarray[Any, Any]:
     """Both, so that a class has one code."""
-    parts = [p.detach().cpu().numpy() if isinstance(p, Tensor) else np.asarray(p) for p in (y, y_test)]
+    parts = [label_array(part) for part in (y, y_test)]
     parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
     if parts[0].shape[1:] != parts[1].shape[1:] or parts[0].dtype.kind != parts[1].dtype.kind:
         shown = " and ".join(f"{part.dtype} of shape {part.shape}" for part in parts)

@@ -48,6 +48,13 @@ class Contest:
     bound: float = 0.0
     kind: str = "trained"
 
+    def __post_init__(self) -> None:
+        """What cannot be trained is told before anything is."""
+        for name in self.rivals:
+            layers(name)
+        if self.target not in BOOLEAN_TARGETS:
+            target_of(self.target, self.dimension)
+
     @classmethod
     def of(cls, config: Any, **own: Any) -> Contest:
         """With `own` settings, and those of a config that have the same names."""
@@ -61,6 +68,7 @@ class Contest:
 
 
 _TESTED = 4000  # samples
+_MOST_PIECES_LOG2 = 20  # in single precision a sample has 24 digits
 
 
 def run_contest(unit: Contest, device: torch.device) -> Values:
@@ -115,6 +123,10 @@ def target_of(name: str, dimension: int) -> Target:
     if kind == "steep" and not setting:
         return Steep(dimension)
     if kind == "sawtooth" and setting.isdecimal():
+        if int(setting) > _MOST_PIECES_LOG2:
+            raise BadInput(
+                f"A sawtooth of 2^{setting} pieces is finer than its samples; 2^{_MOST_PIECES_LOG2} are the most."
+            )
         return Sawtooth(int(setting), dimension)
     raise BadInput(
         f"There is no target {name!r}; there are sawtooth:5 and the like, steep, {', '.join(BOOLEAN_TARGETS)}."

@@ -66,6 +66,9 @@ class Unit:
     bound: float
     seeds: int
 
+    def __post_init__(self) -> None:
+        layers(self.rival)  # a name that is none is told before anything is trained
+
 
 def units(config: Config) -> list[Unit]:
     own = {field.name for field in fields(Unit)}

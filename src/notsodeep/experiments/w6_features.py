@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from notsodeep.errors import BadInput
 from notsodeep.experiments.claims import Claim, holds
 from notsodeep.experiments.contest import draw, layers
 from notsodeep.experiments.experiment import Experiment, Records, Values
@@ -49,6 +50,12 @@ class Unit:
     decay: float
     bound: float
     seeds: int
+
+    def __post_init__(self) -> None:
+        """What cannot be trained is told before anything is."""
+        layers(self.rival)
+        if self.target not in BOOLEAN_TARGETS:
+            raise BadInput(f"There is no target {self.target!r}; there are {', '.join(BOOLEAN_TARGETS)}.")
 
 
 def units(config: Config) -> list[Unit]:

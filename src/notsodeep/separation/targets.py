@@ -18,6 +18,8 @@ from notsodeep.errors import BadInput
 from notsodeep.models.checks import count
 from notsodeep.numerics.safe import like
 
+_MOST_DIMENSIONS = 1000
+
 
 class Target(ABC):
     """An exact function on the cube [low, high]^dimension."""
@@ -71,7 +73,10 @@ class Steep(Target):
     dimension: int
 
     def __post_init__(self) -> None:
-        count(self.dimension, "d")
+        if count(self.dimension, "d") > _MOST_DIMENSIONS:
+            raise BadInput(
+                f"2^(−{self.dimension}) is no number of double precision; d = {_MOST_DIMENSIONS} is the most."
+            )
 
     @property
     def delta(self) -> float:
