@@ -105,6 +105,7 @@ def test_bad_input_is_one_line_and_exit_code_2(notsodeep, tmp_path, task):
     np.savez(tmp_path / "few.npz", x=x[:5], y=y[:5])
     np.savez(tmp_path / "fewer.npz", x=x[:12], y=y[:12])
     (tmp_path / "words.csv").write_text("a,b\nx,1\ny,2\n")
+    (tmp_path / "kinds.csv").write_text("a,kind\n" + "1,cat\n2,dog\n" * 15)
     cases = [
         (["nowhere.npy,y.npy"], "no file"),
         (["nowhere"], "no data that we know"),
@@ -120,6 +121,7 @@ def test_bad_input_is_one_line_and_exit_code_2(notsodeep, tmp_path, task):
         ([str(tmp_path / "words.csv"), "--target", "b"], "cannot be read"),
         ([f"{tmp_path / 'none.npz'},y.npy", "--labels", "z.npy"], "leave one of them out"),
         ([GMM, "--labels", "y.npy"], "its own labels"),
+        ([str(tmp_path / "kinds.csv"), "--labels", "kind", "--numbers"], "are words"),
         ([GMM, "--train", "--steps", "0"], "steps"),
         ([GMM, "--train", "--seeds", "-1"], "seeds"),
     ]

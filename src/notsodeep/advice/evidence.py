@@ -129,7 +129,11 @@ class Evidence:
             ),
             ("conjugate gap", f"{self.conjugate_gap:.2g}", "of the DEQ's kernel and the matched network's, relative"),
             ("tangent gap", f"{self.tangent_gap:.2g}", "the same of the tangent kernels, up to a factor"),
-            ("DEQ kernel", str(self.deq), "error of regression with the DEQ's tangent kernel; 1 is a constant's"),
+            (
+                "DEQ kernel",
+                str(self.deq),
+                "error with the DEQ's tangent kernel, ± its standard error; 1 is a constant's",
+            ),
             ("matched kernel", str(self.matched), "the same with the matched explicit network's"),
             ("DEQ kernel, n/2", str(self.deq_half), "the same with half of the samples"),
             ("DEQ kernel, n/4", str(self.deq_quarter), "the same with a quarter of them"),
@@ -139,11 +143,15 @@ class Evidence:
             ("missed", f"{self.missed:.2g}", "share of what the best of these learns that the kernels miss"),
             ("head energy", f"{self.head_energy:.2g}", "share of the label in the kernel's first √n directions"),
             ("directions", f"{self.directions:.2g}", "directions that hold 90 % of the label, over n; noise has 0.9"),
-            ("steps", f"{self.steps:.2g}", "of gradient descent with the kernel until 90 % of the label is fitted"),
+            (
+                "steps",
+                f"{float(f'{self.steps:.2g}'):g}",
+                "of gradient descent with the kernel until 90 % of the label is fitted",
+            ),
             ("disagreement", f"{self.disagreement:.2g}", "of nearest neighbours: 0 for a smooth label, 1 for noise"),
             (
                 "steepness",
-                f"{self.steepness:.2g}",
+                f"{self.steepness:.2g}" if math.isfinite(self.steepness) else "—",  # most neighbours have one label
                 "slope between nearest neighbours, its 95 % quantile over its median",
             ),
         ]

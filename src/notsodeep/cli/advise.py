@@ -13,8 +13,8 @@ from notsodeep.advice import advise, race
 from notsodeep.cli.options import DataOption, JsonOption, SeedOption
 from notsodeep.cli.program import app, print_json, working
 from notsodeep.cli.program import out as stdout
-from notsodeep.data.labels import LABEL_FILES
-from notsodeep.data.sources import as_found
+from notsodeep.data.labels import LABEL_FILES, is_number
+from notsodeep.data.sources import Dataset, as_found
 from notsodeep.errors import BadInput
 
 
@@ -46,7 +46,7 @@ def advise_command(
     with working("reading the data") as say:
         path, labels = _apart(data, labels)
         dataset = as_found(path, labels)
-        y = _labels(dataset.y, data, numbers)
+        y = _labels(dataset, data, numbers)
         found = advise(dataset.x, y, seed=seed, say=say)
         if train:
             random = torch.Generator().manual_seed(seed)
@@ -68,9 +68,12 @@ def _apart(data: str, labels: str | None) -> tuple[str, str | None]:
     return first, second
 
 
-def _labels(y: Tensor | None, data: str, numbers: bool) -> Tensor:
+def _labels(dataset: Dataset, data: str, numbers: bool) -> Tensor:
+    y = dataset.y
     if y is None:
         raise BadInput(f"{data!r} has no labels to learn; say where they are with --labels.")
+    if numbers and not all(map(is_number, dataset.classes or ())):
+        raise BadInput(f"The labels of {data!r} are words; leave --numbers out.")
     if numbers:
         return y.double()
     kinds = 0 if y.is_floating_point() else len(y.unique())

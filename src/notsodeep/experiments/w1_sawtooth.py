@@ -114,7 +114,7 @@ def _constructed(every: Records, command: str) -> list[Claim]:
             claim="A DEQ of m units, without training, is the sawtooth of 2^m linear pieces, the most that m units can have",
             paper="2^m pieces, exactly",
             ours=f"2^m pieces counted for m up to {most}; largest error {worst:g}" if exact else f"error {worst:g}",
-            spread=f"{len(records)} values of m",
+            spread=f"{len(records)} value{'s' * (len(records) > 1)} of m",
             verdict=holds(exact),
             command=command,
         )
