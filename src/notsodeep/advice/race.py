@@ -13,8 +13,8 @@ from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most 
 from torch import Tensor
 
 from notsodeep._types import Array
-from notsodeep.advice.evidence import encoded_targets, label_array
 from notsodeep.advice.features import Columns
+from notsodeep.advice.labels import encoded_targets, label_array
 from notsodeep.architecture import Implicit
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.design import design
