@@ -19,6 +19,7 @@ from notsodeep.kernels.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import ExactKernels, conjugate_kernel, exact_kernels, tangent_kernel
 from notsodeep.kernels.sharp import sharp_entries, sharp_kernel
+from notsodeep.kernels.stream import KernelTile, kernel_tiles
 from notsodeep.models.batches import Batches
 from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
@@ -60,6 +61,7 @@ __all__ = [
     "History",
     "Implicit",
     "ImplicitAdjoint",
+    "KernelTile",
     "LowRankPlusDiagonal",
     "MixedPrecision",
     "MixtureStatistics",
@@ -94,6 +96,7 @@ __all__ = [
     "fit_readout",
     "fixed_point",
     "jacobian_penalty",
+    "kernel_tiles",
     "load",
     "moments",
     "relative_gap",

@@ -15,10 +15,22 @@ from notsodeep.data.mixture import GaussianMixture
 from notsodeep.errors import BadInput
 from notsodeep.numerics.safe import samples
 
+_NORMS_AT_ONCE = 4096  # samples
+
 
 def tau0(x: Array) -> float:
     """τ0 = √(mean ‖x_i‖²), the root mean square norm of the samples."""
-    value = math.sqrt(float(samples(x).to(torch.float64).square().sum(1).mean()))
+    return root_mean_square(squared_norms(samples(x)))
+
+
+def squared_norms(x: Tensor) -> Tensor:
+    """‖x_i‖² in float64, block by block: no copy of x in another dtype."""
+    return torch.cat([part.to(torch.float64).square().sum(1) for part in x.split(_NORMS_AT_ONCE)])
+
+
+def root_mean_square(norms2: Tensor) -> float:
+    """τ0 of samples of these squared norms."""
+    value = math.sqrt(float(norms2.mean()))
     if value == 0.0:
         raise BadInput("Every sample is zero, so τ0 = 0: there is nothing to scale by.")
     return value

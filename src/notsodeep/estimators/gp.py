@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from notsodeep.activations import ActivationLike
 from notsodeep.architecture import Implicit
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
-from notsodeep.kernels.exact import conjugate_kernel, pair_equation, tangent_kernel
+from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.prepared import pair_equation
 from notsodeep.numerics.safe import positive
 
 try:

@@ -12,7 +12,7 @@ from notsodeep._types import Array
 from notsodeep.architecture import Network
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact import refuse_other_features
+from notsodeep.kernels.prepared import refuse_other_features
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 from notsodeep.numerics.safe import like, samples
 from notsodeep.scalars import Coefficients, scalars

@@ -12,9 +12,9 @@ from notsodeep._types import Array
 from notsodeep.architecture import Network
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact import pair_equation, refuse_other_features
 from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
+from notsodeep.kernels.prepared import pair_equation, refuse_other_features
 from notsodeep.kernels.tiles import fill
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 from notsodeep.numerics.safe import like, refuse_if_too_large, samples

@@ -3,36 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from notsodeep.errors import BadInput
 
 # Small enough for a core's cache to hold a tile and its few temporaries; a GPU wants work, not cache.
 _CPU_TILE, _CUDA_TILE = 384, 4096
 
+TileSize = int | tuple[int, int] | None
+"""The side of a tile, its (rows, columns), or None for what suits the device."""
 
-def blocks(size: int, device: torch.device) -> list[slice]:
-    """Consecutive slices of one tile's side that cover range(size)."""
-    side = _CUDA_TILE if device.type == "cuda" else _CPU_TILE
+
+def tile_size(tile: TileSize, device: torch.device) -> tuple[int, int]:
+    """(rows, columns) of a tile."""
+    if tile is None:
+        tile = _CUDA_TILE if device.type == "cuda" else _CPU_TILE
+    sides = tuple(tile) if isinstance(tile, tuple | list) else (tile, tile)
+    if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
+        raise BadInput(f"tile = {tile!r}; expected the side of a tile, at least 1, or its (rows, columns).")
+    return sides
+
+
+def blocks(size: int, side: int) -> list[slice]:
+    """Consecutive slices of length `side` that cover range(size)."""
     return [slice(start, min(start + side, size)) for start in range(0, size, side)]
 
 
-def tile_pairs(n: int, n2: int | None, device: torch.device) -> Iterator[tuple[slice, slice]]:
-    """(row block, column block) of a rectangle, or of one triangle of a square (n2 is None)."""
-    for i, rows in enumerate(blocks(n, device)):
-        for columns in blocks(n, device)[i:] if n2 is None else blocks(n2, device):
+def tile_pairs(n: int, n2: int | None, sides: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """(row block, column block) of a rectangle, or of one triangle of a square (n2 is None), cut squarely."""
+    for i, rows in enumerate(blocks(n, sides[0])):
+        for columns in blocks(n, sides[0])[i:] if n2 is None else blocks(n2, sides[1]):
             yield rows, columns
 
 
+def write(output: Any, rows: slice, columns: slice, values: Tensor) -> None:
+    """output[rows, columns] = values, for a tensor, a numpy array or memory map, or what is written to like one (Zarr)."""
+    if isinstance(output, Tensor):
+        output[rows, columns] = values
+    else:
+        output[rows, columns] = np.ascontiguousarray(values.cpu().numpy())
+
+
 def fill(
-    outputs: tuple[Tensor, ...],
+    outputs: tuple[Any, ...],
     symmetric: bool,
     tile: Callable[[slice, slice], tuple[Tensor, ...]],
+    sides: tuple[int, int] | None = None,
 ) -> None:
     """Write tile(rows, columns) into each output; of a symmetric one, a triangle is computed and both are written."""
     n, n2 = outputs[0].shape
-    for rows, columns in tile_pairs(n, None if symmetric else n2, outputs[0].device):
+    device = outputs[0].device if isinstance(outputs[0], Tensor) else torch.device("cpu")
+    for rows, columns in tile_pairs(n, None if symmetric else n2, sides or tile_size(None, device)):
         for output, values in zip(outputs, tile(rows, columns), strict=True):
-            output[rows, columns] = values
+            write(output, rows, columns, values)
             if symmetric and rows != columns:
-                output[columns, rows] = values.T
+                write(output, columns, rows, values.T)

@@ -1,0 +1,118 @@
+"""A network and its samples, prepared once: any tile of its exact kernels can then be asked for."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.architecture import Explicit, Implicit, Network
+from notsodeep.data.statistics import root_mean_square, squared_norms
+from notsodeep.errors import BadInput, NotContractive, NumericsWarning
+from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
+from notsodeep.numerics.safe import samples
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The samples of both sides, in their own dtype, and the pair equation of all of them in float64."""
+
+    rows: Tensor
+    columns: Tensor
+    equation: PairEquation
+    symmetric: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    def tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """The wanted kernels of the pairs in `left` × `right`, in the samples' dtype."""
+        n = len(self.rows)
+        shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
+        gram = self.rows[left].to(torch.float64) @ self.columns[right].to(torch.float64).T
+        own = self._own(left, right) if self.symmetric else None
+        if own is not None:
+            gram[own] = 0.0  # ρ = 1 there is the hardest pair, and the diagonal has its own exact formula
+        kernels = self.equation.tile(left, shifted, gram)
+        values = tuple(getattr(kernels, name).to(self.rows.dtype) for name in wanted)
+        if own is not None:
+            exact = self.equation.diagonal(slice(left.start + int(own[0][0]), left.start + int(own[0][-1]) + 1))
+            for value, name in zip(values, wanted, strict=True):
+                value[own] = getattr(exact, name).to(value.dtype)
+        return values
+
+    def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
+        """Where in the tile a sample meets itself."""
+        first, last = max(left.start, right.start), min(left.stop, right.stop)
+        if first >= last:
+            return None
+        index = torch.arange(first, last, device=self.rows.device)
+        return index - left.start, index - right.start
+
+
+def prepare(
+    net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, tangent: bool = True
+) -> Prepared:
+    """All that is O(n): the variances, moments and coefficients of every sample. `tangent` refuses a network without one."""
+    rows = samples(x)
+    columns = rows if x2 is None else samples(x2, "x2").to(rows)
+    refuse_other_features(rows, columns)
+    norms2 = squared_norms(rows)
+    both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
+    equation = equation_of_norms(net, both, tau0, of=norms2)
+    if tangent:
+        refuse_without_tangent(net, equation.diagonal(slice(None)))
+    return Prepared(rows, columns, equation, x2 is None)
+
+
+def refuse_other_features(x: Tensor, x2: Tensor) -> None:
+    if x.shape[1] != x2.shape[1]:
+        raise BadInput(f"x has {x.shape[1]} features and x2 has {x2.shape[1]}; they must agree.")
+
+
+def pair_equation(net: Network, x: Tensor, tau0: float | None) -> PairEquation:
+    """The equation of `net` on samples (n, p), with a DEQ centred at τ0, or at that of the samples."""
+    return equation_of_norms(net, squared_norms(x), tau0)
+
+
+def equation_of_norms(net: Network, norms2: Tensor, tau0: float | None, of: Tensor | None = None) -> PairEquation:
+    """The same from ‖x_i‖² in float64 alone; τ0 is that of the squared norms `of`, where these are not all of them."""
+    if isinstance(net, Explicit):
+        return ExplicitPairs(net, norms2)
+    if not isinstance(net, Implicit):
+        raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
+    if net.centre and tau0 is None:
+        tau0 = root_mean_square(norms2 if of is None else of)
+    equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)
+    net.warn_unless_contractive()
+    if equation.several_roots:
+        power = net.var_a * float(equation.moments.q.max())
+        warnings.warn(
+            f"σ_a² E[φ'²(τξ)] = {power:.4g} ≥ 1 for {net}: inputs that differ by however little drift apart on the way to the "
+            f"equilibrium, so the conjugate kernel jumps between equal and nearly equal samples. Lower var_a for a smooth one.",
+            NumericsWarning,
+            stacklevel=4,
+        )
+    return equation
+
+
+def refuse_without_tangent(net: Network, diagonal: PairKernels) -> None:
+    """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1."""
+    slope = float(diagonal.slope.max())
+    if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
+        raise BadInput(
+            f"{net} has no tangent kernel: an activation that jumps has E[φ'²] = ∞. Its conjugate kernel exists."
+        )
+    if isinstance(net, Implicit) and net.var_a * slope >= 1.0:
+        raise NotContractive(
+            f"The tangent kernel of {net} does not exist: σ_a² E[φ'²(τξ)] = {net.var_a * slope:.4g} ≥ 1 on this data, so a "
+            f"gradient grows at every step towards the equilibrium. Take var_a below {1.0 / slope:.4g}.",
+            left=net.var_a * slope,
+            right=1.0,
+            largest_var_a=1.0 / slope,
+        )
