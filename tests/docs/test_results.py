@@ -54,6 +54,14 @@ def test_the_constructions_are_exact():
     assert "β_k 1.141042, error 0.047488" in CLAIMS["W5.limit"]["ours"]
 
 
+def test_weights_grow_with_d_where_the_steep_part_is_resolved():
+    """As docs/separation.md says: of built feed-forward networks, as they must, and not of DEQs."""
+    assert {CLAIMS[f"W3.{network}.built"]["verdict"] for network in ("deq", "fnn")} == {"reproduced"}
+    assert CLAIMS["W3.deq.built"]["ours"].startswith("1.00 at d = 6, 1.00 at d = 20")
+    assert "4.55 at d = 20" in CLAIMS["W3.fnn.built"]["ours"]
+    assert "4.30 (proven)" in CLAIMS["W3.fnn.built"]["ours"]
+
+
 def test_where_deqs_were_found_ahead():
     """As docs/separation.md says: at equal FLOPs on W4, and in the breadth of their maps."""
     assert {CLAIMS[name]["verdict"] for name in ("W4.order", "W4.flops", "W4.level", "W7.breadth")} == {"reproduced"}

@@ -30,6 +30,7 @@ CONFIGS = {
     "W2": replace(EXPERIMENTS["W2"].quick, constructed=(4,), dimensions=(6,), widths=(8, 10), samples=200, seeds=3),
     "W3": replace(
         EXPERIMENTS["W3"].quick,
+        built=(4, 6, 8),
         dimensions=(4, 6),
         resolved=(3,),
         width=8,

@@ -29,7 +29,7 @@ def everything():
     separation = {
         "W1": sawtooths(),
         "W2": steeps(),
-        "W3": largest_weights(),
+        "W3": [*built_weights(), *largest_weights()],
         "W4": [contest("W4", "sawtooth:5", 10, 10, ("L4W30", "L3W40", "L2W200"))],
         "W5": [contest("W5", name, 10, 20, ("L3W20", "L4W20")) for name in ("f1", "f2", "f3", "f4")],
         "W6": features(),
@@ -274,6 +274,19 @@ def largest_weights():
                     1.0,
                 )
             )
+    return found
+
+
+def built_weights():
+    shared = {"width": 50, "rival": "L3W50", "level": 1e-4, "seeds": 2, "kind": "constructed"}
+    found = []
+    for d in (6, 12, 20):
+        deq = {"loss": [3e-5, 4e-5], "largest_weight": 1.0, "least_weight": None, "width": 50}
+        fnn = deq | {"largest_weight": 2.0 ** (d / 3) / 20.0, "least_weight": 2.0 ** (d / 3) / 22.0}
+        found += [
+            Record("W3", {"network": name, "dimension": d} | shared, values, 1.0)
+            for name, values in (("deq", deq), ("fnn", fnn))
+        ]
     return found
 
 

@@ -17,7 +17,7 @@ from notsodeep.experiments.w3_weights import PAPER_FNN
 from notsodeep.figures.reproduce import Drawing, drawings
 from notsodeep.figures.spectra import aligned, outside
 from notsodeep.figures.style import DEQ, NETWORKS, gather, number, positive, power_of_two, save, style
-from tests.figures.made_up import contest, everything, features, spectrum
+from tests.figures.made_up import contest, everything, features, largest_weights, spectrum
 
 ALL = everything()
 NAMES = {
@@ -29,7 +29,7 @@ NAMES = {
     "L6": ["L6-cost", "L6-work", "L6-accuracy-cost"],
     "W1": ["W1-construction", "W1-trained"],
     "W2": ["W2-construction", "W2-trained"],
-    "W3": ["W3-weights"],
+    "W3": ["W3-construction", "W3-weights"],
     "W4": ["W4-trained"],
     "W5": ["W5-trained"],
     "W6": ["W6-features"],
@@ -361,7 +361,7 @@ def test_weights_at_equal_loss_are_those_that_reached_it():
     drawing = whole("W3")["W3-weights"]
     (axes,) = drawing.figure.axes
     for network in ("deq", "fnn"):
-        own = [r.values["weight_at_level"] for r in ALL["W3"] if r.config["network"] == network]
+        own = [r.values["weight_at_level"] for r in largest_weights() if r.config["network"] == network]
         wanted = [np.mean([w for w in weights if w is not None]) for weights in own]
         assert heights(axes, network) == pytest.approx(wanted)
         assert heights(axes, f"{network}-end") == pytest.approx([1.0125] * 3)
@@ -369,6 +369,18 @@ def test_weights_at_equal_loss_are_those_that_reached_it():
     assert heights(axes, "bound") == pytest.approx([2.0, 4.0, 2 ** (10 / 3)])
     assert "1 that never reached it is left out" in drawing.caption
     assert "L3W50 is wider" in drawing.caption
+
+
+def test_weights_of_networks_without_training():
+    (axes,) = whole("W3")["W3-construction"].figure.axes
+    assert marks(axes, "built-deq") == [(d, 1.0) for d in (6, 12, 20)]
+    assert marks(axes, "built-fnn") == [(d, 2.0 ** (d / 3) / 20.0) for d in (6, 12, 20)]
+    assert heights(axes, "least") == pytest.approx([2.0 ** (d / 3) / 22.0 for d in (6, 12, 20)])
+
+
+def test_records_of_trained_networks_alone_draw_as_before():
+    trained = [record for record in ALL["W3"] if "kind" not in record.config]
+    assert list(draw("W3", {"W3": trained})) == ["W3-weights"]
 
 
 def test_features_are_shown_over_their_largest_and_their_average():

@@ -103,3 +103,13 @@ def test_bad_input(call, message):
 def test_a_constraint_that_no_positive_beta_meets():
     with pytest.raises(nsd.NotConverged, match="β > 0"):
         sep.flow_limit(torch.ones(1, 2), -torch.ones(1), torch.ones(2))
+
+
+def test_gradient_descent_ends_where_the_flow_does():
+    target = sep.BOOLEAN_TARGETS["f1"]
+    seen, unseen = target.seen_and_unseen()
+    network = sep.gradient_descent(seen, target(seen), 3000)
+    with torch.no_grad():
+        assert float((network(seen) - target(seen)).square().mean()) < 1e-5
+        error = float((network(unseen) - target(unseen)).square().mean())
+    assert error == pytest.approx(sep.gotu_limit(0.0, 1.25)[1], rel=0.05)

@@ -50,11 +50,13 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
             return np.asarray(np.load(path, allow_pickle=False))
         lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
     except Exception as error:  # whatever fails in reading means this
-        raise BadInput(f"{str(path)!r} cannot be read as labels: {error}.") from error
+        raise BadInput(
+            f"{str(path)!r} cannot be read as labels: {error}. Write it with numpy.save, or as text with one label a line."
+        ) from error
     several = next((row for row, line in enumerate(lines) if "," in line), None)
     if several is not None:
         raise BadInput(
-            f"{str(path)!r} has several columns (line {several + 1}); a file of labels has one label a line."
+            f"{str(path)!r} has several columns (line {several + 1}); a file of labels has one label a line. Keep one of them."
         )
     if len(lines) > 1 and not is_number(lines[0]) and all(map(is_number, lines[1:])):
         del lines[0]

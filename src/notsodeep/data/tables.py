@@ -32,14 +32,17 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
     except BadInput:
         raise
     except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
-        hint = " If a column holds labels, name it: labels=…" if suffix == ".csv" and wanted is None else ""
-        raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {_first_line(error)}{hint}") from error
+        what = _first_line(error).split(". ")[0].rstrip(".")  # NumPy goes on to advise pickles
+        raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
     if array.dtype.kind not in "fiub":
         raise BadInput(
             f"{str(path)!r} holds {array.dtype}, not numbers. If a column holds labels, name it: labels=…; drop other words."
         )
     if array.ndim != 2:
-        raise BadInput(f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features).")
+        raise BadInput(
+            f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features). Save it as "
+            "x.reshape(len(x), -1), a row a sample."
+        )
     where = repr(str(path))
     x = samples(array, f"The data of {where}")
     if inside is None and wanted is not None:
@@ -48,6 +51,15 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         return x, None, None
     y, classes = encoded(inside, where)
     return x, fitting(y, len(x), where), classes
+
+
+def _remedy(suffix: str, wanted: str | None) -> str:
+    if suffix != ".csv":
+        how = {".npy": ", with numpy.save", ".npz": ", with numpy.savez"}.get(suffix, "")
+        return f"Write the file anew{how}: an array of numbers."
+    named = "If a column holds labels, name it: labels=…; " if wanted is None else ""
+    rest = "drop or number other words, and give every line as many cells."
+    return named + rest if named else rest.capitalize()
 
 
 def _first_line(error: Exception) -> str:
@@ -117,7 +129,7 @@ def _csv(path: Path, wanted: str | None) -> Table:
         column = _column(names if has_names else len(first), wanted, path)
         others = None if column is None else [i for i in range(len(first)) if i != column]
         if others == []:
-            raise BadInput(f"{str(path)!r} has one column only: with that as labels, no features are left.")
+            raise BadInput(f"{str(path)!r} has one column only: with that as labels, no features are left. Add some.")
         lines.seek(0)
         x = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2, usecols=others, comments=None, quotechar='"')
         if column is None:

@@ -21,9 +21,18 @@ from notsodeep.experiments.statistics import Estimate, format_number, mean
 from notsodeep.separation.boolean import BOOLEAN_TARGETS
 from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
 from notsodeep.separation.targets import Sawtooth, Steep, Target
-from notsodeep.separation.training import Samples, Schedule, Trained, equal_cost, generators, train
-
-_DATA, _TEST, _WEIGHTS, _BATCHES = range(4)  # what randomness is for
+from notsodeep.separation.training import (
+    BATCHES,
+    DATA,
+    TEST,
+    WEIGHTS,
+    Samples,
+    Schedule,
+    Trained,
+    equal_cost,
+    generators,
+    train,
+)
 
 
 @dataclass(frozen=True)
@@ -76,10 +85,10 @@ def run_contest(unit: Contest, device: torch.device) -> Values:
     samples = draw(unit.target, unit.dimension, unit.samples, unit.seeds).to(device)
 
     def trained(stack: Stack) -> Trained:
-        return train(stack.to(device), samples, unit.schedule, torch.Generator().manual_seed(_BATCHES))
+        return train(stack.to(device), samples, unit.schedule, torch.Generator().manual_seed(BATCHES))
 
     def rival(widths: Sequence[int]) -> Trained:
-        draws = generators(unit.seeds, _WEIGHTS)
+        draws = generators(unit.seeds, WEIGHTS)
         return trained(StackedFNN(draws, samples.x.shape[-1], widths, norm=unit.norm, skip=unit.skip))
 
     deq = trained(deq_of(unit, samples.x.shape[-1]))
@@ -93,7 +102,7 @@ def run_contest(unit: Contest, device: torch.device) -> Values:
 
 
 def deq_of(unit: Contest, in_features: int) -> StackedDEQ:
-    draws = generators(unit.seeds, _WEIGHTS)
+    draws = generators(unit.seeds, WEIGHTS)
     return StackedDEQ(draws, in_features, unit.width, norm=unit.norm, skip=unit.skip, bound=unit.bound)
 
 
@@ -112,7 +121,7 @@ def draw(target: str, dimension: int, count: int, seeds: int) -> Samples:
     function = target_of(target, dimension)
     x, x_test = (
         torch.stack([function.sample(many, generator) for generator in generators(seeds, purpose)])
-        for many, purpose in ((count, _DATA), (_TESTED, _TEST))
+        for many, purpose in ((count, DATA), (_TESTED, TEST))
     )
     # Values are those of the points as the networks get them, rounded to single precision.
     return _in_single_precision(x, x_test, function)
@@ -139,7 +148,7 @@ def _of_the_cube(name: str, count: int, seeds: int) -> Samples:
     if 2**target.dimension <= count:
         x, x_test = target.seen_and_unseen(torch.float32)
         return Samples(x, target(x), x_test, target(x_test))
-    drawn = [target.sample(count, generator, torch.float32) for generator in generators(seeds, _DATA)]
+    drawn = [target.sample(count, generator, torch.float32) for generator in generators(seeds, DATA)]
     x = torch.stack(drawn)
     x_test = x.clone()
     x_test[..., 1] = -1.0  # f1 … f3, the large ones: U is where x_1 = −1

@@ -13,7 +13,7 @@ from notsodeep.experiments.experiment import Experiment, Records, Values
 from notsodeep.experiments.selection import of_one_run
 from notsodeep.experiments.statistics import format_number
 from notsodeep.separation.boolean import BOOLEAN_TARGETS
-from notsodeep.separation.diagonal import DiagonalDEQ, gotu_bound, gotu_limit
+from notsodeep.separation.diagonal import gotu_bound, gotu_limit, gradient_descent
 
 # The paper's error on the unseen part: of its DEQ, and of its feed-forward network.
 PAPER = {"f1": (0.96, 2.71), "f2": (1.28, 2.72), "f3": (0.44, 3.87), "f4": (1.02, 3.47)}
@@ -69,13 +69,7 @@ def descended(steps: int) -> float:
     """The error on the unseen part of a diagonal linear DEQ after gradient descent on the seen part of f1."""
     target = BOOLEAN_TARGETS["f1"]
     seen, unseen = target.seen_and_unseen()
-    network = DiagonalDEQ(target.dimension, bias=True, dtype=torch.float64)
-    optimiser = torch.optim.SGD(network.parameters(), lr=2e-2)
-    wanted = target(seen)
-    for _ in range(steps):
-        optimiser.zero_grad()
-        (0.5 * (network(seen) - wanted).square().mean()).backward()
-        optimiser.step()
+    network = gradient_descent(seen, target(seen), steps)
     with torch.no_grad():
         return float((network(unseen) - target(unseen)).square().mean())
 

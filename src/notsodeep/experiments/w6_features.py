@@ -16,13 +16,12 @@ from notsodeep.experiments.record import Record
 from notsodeep.experiments.selection import of_one_setting
 from notsodeep.experiments.statistics import Estimate, mean
 from notsodeep.separation.boolean import BOOLEAN_TARGETS
-from notsodeep.separation.diagonal import DiagonalDEQ
+from notsodeep.separation.diagonal import gradient_descent
 from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
-from notsodeep.separation.training import Schedule, generators, train
+from notsodeep.separation.training import BATCHES, WEIGHTS, Schedule, generators, train
 
 NETWORKS = ("diagonal", "deq", "fnn")
 _SHOWN = 32  # samples of a heat map
-_WEIGHTS, _BATCHES = 2, 3
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,14 @@ def run(unit: Unit, device: torch.device) -> Values:
     else:
         stack = _stack(unit, target.dimension).to(device)
         schedule = Schedule(unit.steps, unit.batch, unit.rate, unit.decay)
-        outcome = train(stack, samples, schedule, torch.Generator().manual_seed(_BATCHES))
+        outcome = train(stack, samples, schedule, torch.Generator().manual_seed(BATCHES))
         with torch.no_grad():
             features, loss = stack.features(samples.x), outcome.train
     return _magnitudes(features.cpu()) | {"loss": list(loss), "features": features.shape[-1]}
 
 
 def _stack(unit: Unit, in_features: int) -> Stack:
-    draws = generators(unit.seeds, _WEIGHTS)
+    draws = generators(unit.seeds, WEIGHTS)
     if unit.network == "deq":
         return StackedDEQ(draws, in_features, unit.width, bound=unit.bound)
     return StackedFNN(draws, in_features, layers(unit.rival))
@@ -88,12 +87,7 @@ def _stack(unit: Unit, in_features: int) -> Stack:
 
 def _diagonal(x: Tensor, y: Tensor, unit: Unit) -> tuple[Tensor, list[float]]:
     """z = x/(1 − w), which starts at w = 0 and so has one outcome."""
-    network = DiagonalDEQ(x.shape[1], bias=True).to(x.device)
-    optimiser = torch.optim.SGD(network.parameters(), lr=2e-2)
-    for _ in range(unit.steps):
-        optimiser.zero_grad()
-        (0.5 * (network(x) - y).square().mean()).backward()
-        optimiser.step()
+    network = gradient_descent(x, y, unit.steps)
     with torch.no_grad():
         return network.features(x)[None], [float((network(x) - y).square().mean())]
 

@@ -14,7 +14,7 @@ from notsodeep.figures.kernel_gap import kernel_gap_drawings
 from notsodeep.figures.saliency import drawings_w7
 from notsodeep.figures.spectra import spectra_drawings
 from notsodeep.figures.style import Drawing, style
-from notsodeep.figures.weights import weight_drawings
+from notsodeep.figures.weights import built_drawings, weight_drawings
 
 __all__ = ["Drawing", "drawings"]
 
@@ -39,7 +39,7 @@ def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[D
             case "W2":
                 return [*steep_drawings(own), *contest_drawings("W2", own)]
             case "W3":
-                return weight_drawings(own)
+                return [*built_drawings(own), *weight_drawings(own)]
             case "W4" | "W5":
                 return contest_drawings(experiment, own)
             case "W6":

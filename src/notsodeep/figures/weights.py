@@ -10,6 +10,7 @@ from matplotlib.ticker import NullLocator
 
 from notsodeep.experiments.contest import layers
 from notsodeep.experiments.record import Record
+from notsodeep.experiments.w3_built import built, built_weights
 from notsodeep.experiments.w3_weights import NETWORKS, PAPER_FNN, RESOLVED, at_level, comparable, weights
 from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, UNDESIGNED, Drawing, Look, draw_means, panels, plain_log
 from notsodeep.separation.bounds import min_weight_fnn
@@ -67,6 +68,13 @@ def _draw(axes: Axes, records: Sequence[Record], network: str) -> None:
 
 
 def _draw_paper(axes: Axes, dimensions: Sequence[int]) -> None:
+    _draw_paper_weights(axes, dimensions)
+    bound = [min_weight_fnn(d, _DEPTH) for d in dimensions]
+    text = f"the theorem's least weight of a\nnarrow feed-forward network of\ndepth {_DEPTH}, within 1/16 everywhere"
+    axes.plot(dimensions, bound, ":", color="black", linewidth=2.2, label=text, gid="bound")
+
+
+def _draw_paper_weights(axes: Axes, dimensions: Sequence[int]) -> None:
     theirs = {d: weight for d, weight in PAPER_FNN.items() if d in dimensions}
     if theirs:
         style: dict[str, Any] = {
@@ -79,9 +87,6 @@ def _draw_paper(axes: Axes, dimensions: Sequence[int]) -> None:
         axes.axhspan(
             *_PAPER_DEQ, color=DEQ, alpha=0.35, linewidth=0, zorder=0.5, label="the paper's DEQs", gid="paper-deq"
         )
-    bound = [min_weight_fnn(d, _DEPTH) for d in dimensions]
-    text = f"the theorem's least weight of a\nnarrow feed-forward network of\ndepth {_DEPTH}, within 1/16 everywhere"
-    axes.plot(dimensions, bound, ":", color="black", linewidth=2.2, label=text, gid="bound")
 
 
 def _wider(config: Mapping[str, Any], records: Sequence[Record]) -> str:
@@ -102,4 +107,48 @@ def _caption(records: Sequence[Record]) -> str:
         f"the end of training.{without} The theorem is about networks of at most {_WIDEST} units a layer that are within "
         f"1/16 of the function everywhere{_wider(config, records)}; a low mean loss does not ask for that, so that a weight "
         "below its line contradicts nothing. Where intervals overlap, the sizes of weights do not tell the networks apart."
+    )
+
+
+def built_drawings(records: Sequence[Record]) -> list[Drawing]:
+    """Networks without training: largest weights, and the least that a feed-forward network can have."""
+    own = built(records)
+    if not own:
+        return []
+    figure, axes = panels(1, 1, 7.4, 4.2)
+    panel: Axes = axes[0, 0]
+    panel.set_yscale("log")
+    dimensions = sorted({int(r.config["dimension"]) for r in own})
+    rival, level = own[-1].config["rival"], own[-1].config["level"]
+    for network, text in (("fnn", f"feed-forward, {rival}"), ("deq", f"DEQ of {_units(own, 'deq')} units")):
+        found = built_weights(own, network)
+        if found:
+            line = _LOOKS[network].line
+            panel.plot(list(found), list(found.values()), **line, label=text, gid=f"built-{network}", zorder=4)
+    least = built_weights(own, "fnn", "least_weight")
+    if least and min(least.values()) > 0.0:
+        text = f"least largest weight\nof any {rival} (proven)"
+        panel.plot(list(least), list(least.values()), ":", color="black", lw=2.2, label=text, gid="least", zorder=3)
+    _draw_paper_weights(panel, dimensions)
+    panel.set_xticks(dimensions)
+    panel.set(xlabel="dimension d: the function rises within 2⁻ᵈ", ylabel="largest weight")
+    panel.set_title(f"without training, at a loss of {level:g} at most")
+    panel.set_xlim(dimensions[0] - 1.0, dimensions[-1] + 1.0)
+    plain_log(panel.yaxis)
+    panel.yaxis.set_minor_locator(NullLocator())
+    figure.legend(*panel.get_legend_handles_labels(), fontsize=10, loc="outside right center")
+    return [Drawing("W3-construction", _built_caption(rival, level), figure)]
+
+
+def _units(records: Sequence[Record], network: str) -> int:
+    return max((int(r.values["width"]) for r in records if r.config["network"] == network), default=0)
+
+
+def _built_caption(rival: str, level: float) -> str:
+    return (
+        "The largest weight, biases included, of networks that resolve the steep part at every d, made without training for a "
+        f"loss of {level:g} at most. The DEQ's is the 1 of its read-out, however steep the function is; the feed-forward "
+        f"network's grows like 2^(d/{len(layers(rival)) + 1}), and must: no network of its shape and loss, trained or not, has "
+        "all its weights below the dotted line (proven). For small d the DEQ's is the larger one. The paper's networks were "
+        "trained."
     )

@@ -1,11 +1,25 @@
 """Where a DEQ is worth its cost: targets, constructions without training, and what the theorems allow. Ref: [wu2024]."""
 
 from notsodeep.separation.boolean import BOOLEAN_TARGETS, BooleanTarget
-from notsodeep.separation.bounds import max_pieces_deq, max_pieces_fnn, min_weight_fnn, steep_deq_size
-from notsodeep.separation.diagonal import DiagonalDEQ, flow_limit, gotu_bound, gotu_limit, gradient_flow
+from notsodeep.separation.bounds import (
+    max_pieces_deq,
+    max_pieces_fnn,
+    min_weight_fnn,
+    min_weight_steep_fnn,
+    steep_deq_size,
+)
+from notsodeep.separation.diagonal import (
+    DiagonalDEQ,
+    flow_limit,
+    gotu_bound,
+    gotu_limit,
+    gradient_descent,
+    gradient_flow,
+)
 from notsodeep.separation.pieces import count_pieces
 from notsodeep.separation.relu_deq import ReluDEQ, sawtooth_deq
 from notsodeep.separation.steep_deq import SteepDEQ, steep_deq
+from notsodeep.separation.steep_fnn import steep_fnn
 from notsodeep.separation.targets import Chirps, Sawtooth, Steep, Target, sawtooth, steep
 
 __all__ = [
@@ -22,13 +36,16 @@ __all__ = [
     "flow_limit",
     "gotu_bound",
     "gotu_limit",
+    "gradient_descent",
     "gradient_flow",
     "max_pieces_deq",
     "max_pieces_fnn",
     "min_weight_fnn",
+    "min_weight_steep_fnn",
     "sawtooth",
     "sawtooth_deq",
     "steep",
     "steep_deq",
     "steep_deq_size",
+    "steep_fnn",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from notsodeep.errors import BadInput
 from notsodeep.models.checks import count
@@ -33,6 +34,24 @@ def min_weight_fnn(dimension: int, depth: int) -> float:
     Ref: [wu2024], steep functions.
     """
     return float(2.0 ** (count(dimension, "dimension") / (2 * count(depth, "depth"))))
+
+
+def min_weight_steep_fnn(dimension: int, widths: Sequence[int], loss: float) -> float:
+    """(Λ 2^d/∏ widths)^(1/(H + 1)), Λ = (1 + δ)(9 ln 2 − 6) − √(24 loss), or 0 where Λ < 0: a ReLU network of H hidden
+    layers of these widths, whose mean squared error over the law of `Steep.sample` is at most `loss`, has a weight of at
+    least this modulus.
+
+    With weights of at most B each of the ∏ widths paths from x_1 has a slope of at most B^(H + 1), so that f has, along s
+    with x_1 = 1 − δs, |f'| ≤ L = δ ∏ widths B^(H + 1). Half of the samples have s ~ U(0, 1); with w = ½ − s, ‖w‖² = 1/12,
+    √(2 loss)‖w‖ ≥ E w(g − f) = E wg + ∫ f' s(1 − s)/2 ds ≥ E wg − L/12, and E wg = (1 + δ)(3 ln 2 − 2)/4: so L ≥ Λ.
+    Step by step: docs/separation.md.
+    """
+    if not loss >= 0.0:
+        raise BadInput(f"The loss is a mean of squares, at least 0, got {loss!r}.")
+    shape = [count(width, "width") for width in widths]
+    steepness = 2.0 ** count(dimension, "dimension")
+    lipschitz = (1.0 + 1.0 / steepness) * (9.0 * math.log(2.0) - 6.0) - math.sqrt(24.0 * loss)
+    return float((max(lipschitz, 0.0) * steepness / math.prod(shape)) ** (1.0 / (len(shape) + 1)))
 
 
 def steep_deq_size(error: float) -> tuple[int, float]:

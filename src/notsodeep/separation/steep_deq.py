@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.models import checks
+from notsodeep.separation.relu_deq import ReluDEQ
 from notsodeep.separation.targets import Steep
 
 _BISECTIONS = 60
@@ -63,6 +64,21 @@ class SteepDEQ(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1)."""
         return self.features(x)
+
+    def as_relu_deq(self) -> ReluDEQ:
+        """The same network as z = relu(W z + U x + b), y = A z, unit by unit; W has rank one, as every unit reads y alone.
+
+        Units relu(±a(y + x_1/2) − c) of the first φ_N have ½ in A, relu(±a(y − x_1/2) − c) of the second −½, and
+        relu(±δ(x_1/2 − y)) ±1, the largest of all weights from N = 2 on, whatever d is. Solvers that ask for a contraction
+        need not find its equilibrium, which `features` does.
+        """
+        slopes, offsets = torch.cat([self.slopes, -self.slopes]), self.offsets.repeat(2)
+        sign, half = torch.tensor([1.0, -1.0]).to(slopes), torch.full_like(slopes, 0.5)
+        of_output = torch.cat([slopes, slopes, -self.target.delta * sign])
+        A = torch.cat([half, -half, sign])
+        U = slopes.new_zeros(self.width, self.in_features)
+        U[:, 0] = 0.5 * torch.cat([slopes, -slopes, self.target.delta * sign])
+        return ReluDEQ(of_output[:, None] * A, U, -torch.cat([offsets, offsets, 0.0 * sign]), A[None])
 
 
 def steep_deq(d: int, N: int) -> SteepDEQ:

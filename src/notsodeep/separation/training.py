@@ -14,6 +14,7 @@ from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.separation.flops import Flops, paired_width
 from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
 
+DATA, TEST, WEIGHTS, BATCHES = range(4)  # what randomness is for: the purposes of `generators`
 _DIVERGED = 1e3  # times the loss at the start, or of predicting 0
 _EVALUATED_AT_ONCE = 2048  # samples
 
@@ -138,7 +139,7 @@ def largest_weights(stack: Stack) -> Tensor:
 
 
 def generators(seeds: int, purpose: int) -> list[torch.Generator]:
-    """One for each seed; those of different purposes (data, weights, …) are independent."""
+    """One for each seed; those of different purposes (DATA, WEIGHTS, …) are independent."""
     return [torch.Generator().manual_seed(1_000_003 * purpose + seed) for seed in range(seeds)]
 
 
@@ -205,6 +206,10 @@ def _rounded(values: Sequence[float | None]) -> list[float | None]:
 
 
 __all__ = [
+    "BATCHES",
+    "DATA",
+    "TEST",
+    "WEIGHTS",
     "Samples",
     "Schedule",
     "StackedDEQ",
