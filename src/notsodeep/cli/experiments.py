@@ -14,6 +14,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
+from notsodeep.cli.cluster import SchedulerOption
 from notsodeep.cli.options import JsonOption
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
@@ -57,6 +58,7 @@ def experiments_command(command: str, short_help: str, about: str, changes: str)
         full: FullOption = False,
         out: RunOption = Path("results"),
         device: DeviceOption = "auto",
+        scheduler: SchedulerOption = None,
         change: Annotated[
             list[str] | None,
             typer.Option("--set", help=f"Change a setting: {changes} (repeatable).", show_default=False),
@@ -64,22 +66,30 @@ def experiments_command(command: str, short_help: str, about: str, changes: str)
         as_json: JsonOption = False,
     ) -> None:
         if names:
-            _run(chosen(names, command), full, out, device, change or [], as_json)
+            _run(chosen(names, command), full, out, device, scheduler, change or [], as_json)
         else:
             _list(command, full)
 
     app.command(command, help=f"{about}\n\n{_GOES_ON}", short_help=short_help)(body)
 
 
-def _run(experiments: list[Experiment], full: bool, out: Path, device: str, changes: list[str], as_json: bool) -> None:
+def _run(
+    experiments: list[Experiment],
+    full: bool,
+    out: Path,
+    device: str,
+    scheduler: str | None,
+    changes: list[str],
+    as_json: bool,
+) -> None:
     configs = _configs(experiments, full, changes)
-    where = _device(device)
+    where = _device(device) if scheduler is None else _workers_device(device)
     store = Store(output_folder(out))
     for experiment in experiments:
         store.records(experiment.name)  # a damaged file is told before the work
     try:
         with noted(), _shown() as show:
-            outcome = run(configs, store, where, show)
+            outcome = run(configs, store, where, show, scheduler)
     except KeyboardInterrupt:
         err.print("stopped; the same command goes on from here")
         raise typer.Exit(130) from None
@@ -133,11 +143,21 @@ def _configs(experiments: list[Experiment], full: bool, changes: list[str]) -> l
 def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in ("cpu", "cuda"):
-        raise BadInput(f"--device must be auto, cpu or cuda, got {name!r}.")
+    _refuse_unknown(name)
     if name == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: torch sees no CUDA device here. Use --device cpu.")
     return torch.device(name)
+
+
+def _workers_device(name: str) -> torch.device | None:
+    """None: each worker's own. What a worker lacks, it says itself."""
+    _refuse_unknown(name)
+    return None if name == "auto" else torch.device(name)
+
+
+def _refuse_unknown(device: str) -> None:
+    if device not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device must be auto, cpu or cuda, got {device!r}.")
 
 
 class _Left(ProgressColumn):

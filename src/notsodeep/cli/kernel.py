@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
 from notsodeep.architecture import Explicit, Implicit, Network
+from notsodeep.cli.cluster import SchedulerOption
 from notsodeep.cli.options import (
     ActivationOption,
     DataOption,
@@ -30,6 +33,7 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.sharp import sharp_kernel
+from notsodeep.kernels.written import write_kernels
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 from notsodeep.numerics.spectrum import top_eigenvalues
 
@@ -38,6 +42,11 @@ class KernelName(StrEnum):
     conjugate = "conjugate"
     tangent = "tangent"
     preactivation = "preactivation"
+
+
+class Format(StrEnum):
+    npy = "npy"
+    zarr = "zarr"
 
 
 class Form(StrEnum):
@@ -65,11 +74,24 @@ def kernel_command(
     standardise: StandardiseOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
+    file_format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="Of the kernel in --out: npy, or zarr, written tile by tile and never held; a run that was stopped goes on.",
+        ),
+    ] = Format.npy,
+    scheduler: SchedulerOption = None,
 ) -> None:
     """Compute a kernel of a DEQ or of an explicit network on the data, and say what it is like."""
+    _refuse_unless_streamed(form, file_format, scheduler, out)
     with working("reading the data") as say:
         dataset = load(data, standardise, labels)
         net = _network(activation, var_a, var_b, layers, centre, dataset, tau0)
+        if out is not None and file_format is Format.zarr:
+            record = _streamed(net, dataset, kernel.value, tau0, output_folder(out), scheduler, say)
+            _tell(record, as_json, f"{out / 'kernel.zarr'}, kernel.json")
+            return
         say(f"computing the {form.value} {kernel.value} kernel")
         started = time.perf_counter()
         values = _kernel(net, dataset, kernel.value, form.value, tau0)
@@ -84,14 +106,60 @@ def kernel_command(
             write_array(folder / "kernel.npy", dense)
             write_columns(folder / "spectrum.csv", {"eigenvalue": torch.linalg.eigvalsh(dense)})
             write_json(folder / "kernel.json", record)
+    _tell(record, as_json, None if folder is None else f"{folder / 'kernel.npy'}, spectrum.csv, kernel.json")
+
+
+def _tell(record: dict[str, Any], as_json: bool, written: str | None) -> None:
     if as_json:
         print_json(record)
         return
     for name, value in record.items():
         shown = ", ".join(f"{v:.6g}" for v in value) if isinstance(value, list) else value
         stdout.print(f"{name.replace('_', ' ')}: {f'{shown:.6g}' if isinstance(shown, float) else shown}")
-    if folder is not None:
-        stdout.print(f"written: {folder / 'kernel.npy'}, spectrum.csv, kernel.json")
+    if written is not None:
+        stdout.print(f"written: {written}")
+
+
+def _refuse_unless_streamed(form: Form, file_format: Format, scheduler: str | None, out: Path | None) -> None:
+    """A scheduler and Zarr are for exact kernels that go to a folder."""
+    if file_format is Format.npy and scheduler is None:
+        return
+    asked = "--scheduler" if file_format is Format.npy else "--format zarr"
+    if form is not Form.exact:
+        raise BadInput(f"{asked} is for exact kernels; the {form.value} one is low rank + diagonal, and small.")
+    if file_format is Format.npy:
+        raise BadInput("--scheduler writes a kernel tile by tile: add --format zarr and --out FOLDER.")
+    if out is None:
+        raise BadInput("--format zarr needs a folder to write to: --out FOLDER.")
+
+
+def _streamed(
+    net: Network,
+    dataset: Dataset,
+    kernel: str,
+    radius: float | None,
+    folder: Path,
+    scheduler: str | None,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    def progress(done: int, total: int) -> None:
+        say(f"computing the exact {kernel} kernel: {done} of {total} tiles")
+
+    started = time.perf_counter()
+    written = write_kernels(
+        net,
+        dataset.x,
+        folder / "kernel.zarr",
+        kernels=(kernel,),
+        tau0=radius,
+        scheduler=scheduler,
+        progress=progress,
+    )
+    record = {"data": dataset.description, "network": str(net), "kernel": kernel, "form": "exact", "n": len(dataset.x)}
+    record |= {"tiles_found": written.found, "tiles_computed": written.computed}
+    record |= {"seconds": round(time.perf_counter() - started, 3)}
+    write_json(folder / "kernel.json", record)
+    return record
 
 
 def _network(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.experiments.experiment import Experiment
 from notsodeep.experiments.record import Record, key, provenance
 from notsodeep.experiments.store import Store
+from notsodeep.numerics.cluster import connected, finished, keep_freed_memory, result_of
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Outcome:
     left_out: dict[str, str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Pending:
     experiment: Experiment
     unit: Any
@@ -45,32 +49,100 @@ class _Pending:
 def run(
     experiments: Iterable[tuple[Experiment, Any]],
     store: Store,
-    device: torch.device,
+    device: torch.device | None,
     show: Callable[[Progress], None] = lambda _: None,
+    scheduler: Any = None,
 ) -> Outcome:
     """Compute what the store lacks of each (experiment, config). Data that cannot be had leave their units out, and the rest
-    is computed all the same."""
+    is computed all the same.
+
+    With `scheduler`, a Dask client or its address tcp://host:port, units are computed by its workers, and recorded here as they
+    finish. `device` None is CUDA where there is one, for each worker.
+    """
     pending, found = _pending(experiments, store)
-    left_out: dict[str, str] = {}
-    clock, computed = _Clock(), 0
-    for index, item in enumerate(pending):
-        name, config = item.experiment.name, item.experiment.record_config(item.unit)
-        rest = pending[index:]
-        show(Progress(name, config, found + index, found + len(pending), clock.remaining(rest)))
-        began = time.perf_counter()
+    ledger = _Ledger(store, show, pending, found)
+    if scheduler is None:
+        for item in pending:
+            ledger.tell()
+            ledger.enter(item, partial(_computed, item.experiment.run, item.unit, device))
+    elif pending:
+        with connected(scheduler) as client:
+            sent = [(item.experiment.run, item.unit) for item in pending]
+            ledger.workers = len(client.nthreads())
+            ledger.tell()
+            with closing(finished(client, _on_worker, enumerate(sent), device)) as done:  # type: ignore[type-var]
+                for (index, _), future in done:
+                    ledger.enter(pending[index], partial(_told, future))
+                    ledger.tell()
+    show(Progress("", None, found + len(pending), found + len(pending), 0.0))
+    return Outcome(found, ledger.computed, ledger.left_out)
+
+
+@dataclass(frozen=True)
+class _Computed:
+    values: dict[str, Any]
+    seconds: float
+    provenance: dict[str, Any]
+
+
+def _computed(
+    compute: Callable[[Any, torch.device], dict[str, Any]], unit: Any, device: torch.device | None
+) -> _Computed:
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    began = time.perf_counter()
+    values = compute(unit, device)
+    return _Computed(values, time.perf_counter() - began, provenance(device))
+
+
+def _on_worker(device: torch.device | None, sent: tuple[int, Any]) -> tuple[_Computed, list[str]]:
+    """With the package's warnings, which would be lost on a worker."""
+    keep_freed_memory()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NumericsWarning)
+        compute, unit = sent[1]
+        found = _computed(compute, unit, device)
+    return found, [str(w.message) for w in caught if issubclass(w.category, NumericsWarning)]
+
+
+def _told(future: Any) -> _Computed:
+    found: _Computed
+    found, texts = result_of(future)
+    for text in texts:
+        warnings.warn(text, NumericsWarning, stacklevel=4)
+    return found
+
+
+class _Ledger:
+    """What is done, what is left, and what has to be left out."""
+
+    def __init__(self, store: Store, show: Callable[[Progress], None], pending: list[_Pending], found: int) -> None:
+        self._store, self._show, self._found, self._total = store, show, found, found + len(pending)
+        self._rest, self._clock, self.workers, self.computed = list(pending), _Clock(), 1, 0
+        self.left_out: dict[str, str] = {}
+
+    def tell(self) -> None:
+        """Where the run stands, and the first unit that is not done."""
+        rest = self._rest
+        if rest:
+            item = rest[0]
+            remaining = self._clock.remaining(rest) / min(self.workers, len(rest))
+            config = item.experiment.record_config(item.unit)
+            self._show(Progress(item.experiment.name, config, self._total - len(rest), self._total, remaining))
+
+    def enter(self, item: _Pending, compute: Callable[[], _Computed]) -> None:
+        name = item.experiment.name
+        self._rest.remove(item)
         try:
-            values = item.experiment.run(item.unit, device)
+            found = compute()
         except BadInput as error:
             if "missing" not in error.data:
                 raise
-            left_out.setdefault(name, str(error))
-            continue
-        seconds = time.perf_counter() - began
-        clock.learn(item, seconds)
-        store.add(Record(name, config, values, round(seconds, 3), provenance(device)))
-        computed += 1
-    show(Progress("", None, found + len(pending), found + len(pending), 0.0))
-    return Outcome(found, computed, left_out)
+            self.left_out.setdefault(name, str(error))
+            return
+        self._clock.learn(item, found.seconds)
+        config = item.experiment.record_config(item.unit)
+        self._store.add(Record(name, config, found.values, round(found.seconds, 3), found.provenance))
+        self.computed += 1
 
 
 def _pending(experiments: Iterable[tuple[Experiment, Any]], store: Store) -> tuple[list[_Pending], int]:

@@ -7,8 +7,10 @@ Ref: docs/theory.md, section 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,7 +21,8 @@ from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
 from notsodeep.gaussian.conditional import conditional_dual
 from notsodeep.gaussian.hermite import hermite_coefficients, power_series
-from notsodeep.gaussian.moments import Moments, moments
+from notsodeep.gaussian.moments import Moments, moments, tabulated_moments
+from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
@@ -58,16 +61,18 @@ class Rows:
         return Rows(scalar(self.tau), scalar(self.mean), vector(self.coefficients), scalar(self.tail), self.decay)
 
 
-def rows(phi: Activation, tau: Tensor) -> Rows:
+def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     """Prepare the samples of deviations `tau` for `dual`. Rows that meet in one call must come from one call of this,
-    so that their series have one length."""
+    so that their series have one length. `series` asks for the coefficients even where there is a closed form."""
     core, _, _ = affine_parts(phi)
     tau = tau.to(torch.float64).clamp(min=_SMALLEST_TAU)
-    if type(core) in CLOSED_FORMS:
-        return Rows(tau, moments(core, tau).mean)
-    at = moments(core, tau)
+    at = tabulated_moments(core, tau)
+    if type(core) in CLOSED_FORMS and not series:
+        return Rows(tau, at.mean)
     terms = _enough_terms(core, tau) if core.degree is None else core.degree + 1
-    coefficients = hermite_coefficients(core, tau, terms)
+    coefficients = tabulated(
+        Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms)), tau
+    )
     missing = _missing(coefficients, at, tau)
     if core.degree is not None:  # a polynomial is its series
         missing[..., -1] = 0.0
@@ -90,11 +95,17 @@ def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> Tensor:
 def _enough_terms(core: Activation, tau: Tensor) -> int:
     """Double the terms until the series converges even at ρ = 1, or is as long as it may be.
 
-    Judged at the extreme deviations and a few between: the tail is monotone enough in τ for choosing a length, and
-    the length never decides about correctness (the tail bound of each pair does).
+    Judged at a few deviations: the tail is monotone enough in τ for choosing a length, and the length never decides about
+    correctness (the tail bound of each pair does).
     """
-    few = torch.linspace(0, tau.numel() - 1, 5, dtype=torch.float64, device=tau.device).long()
-    some = tau.reshape(-1).sort().values[few]
+    low, high = (float(end.log2()) for end in tau.aminmax())
+    return _terms_between(core, math.floor(4.0 * low), math.ceil(4.0 * high))
+
+
+@lru_cache(maxsize=256)
+def _terms_between(core: Activation, low: int, high: int) -> int:
+    """For deviations between 2^(low/4) and 2^(high/4)."""
+    some = torch.exp2(torch.linspace(low / 4.0, high / 4.0, 5, dtype=torch.float64))
     at, terms = moments(core, some), _FEWEST_TERMS
     while terms < _MOST_TERMS:
         missing = _missing(hermite_coefficients(core, some, terms), at, some)

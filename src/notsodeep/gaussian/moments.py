@@ -17,6 +17,7 @@ from torch import Tensor
 from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.numerics.quadrature import NormalRule, gauss_hermite_rule, normal_rule
+from notsodeep.numerics.tabulated import Smooth, tabulated
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
 _FINEST_SPACING = 0.04  # beyond τ = 100 an unknown function is followed no further
@@ -53,6 +54,12 @@ class Moments:
         """E[(φ²)'']"""
         return self.v2 + 2.0 * self.mean * self.e2
 
+    def scaled(self, factor: float, offset: float) -> Moments:
+        """Of factor·φ − offset."""
+        first = (factor * field for field in (self.e1, self.e2, self.e3))
+        second = (factor**2 * field for field in (self.variance, self.v2, self.q))
+        return Moments(factor * self.mean - offset, *first, *second)
+
     def __getitem__(self, index: Any) -> Moments:
         return Moments(*(getattr(self, field.name)[index] for field in fields(self)))
 
@@ -61,16 +68,26 @@ def moments(phi: Activation, tau: Tensor) -> Moments:
     """All the moments of `phi` at each τ ≥ 0 (float64)."""
     core, factor, offset = affine_parts(phi)
     tau = tau.to(torch.float64).clamp(min=_SMALLEST_TAU)
-    m = _CLOSED.get(type(core), _by_quadrature)(core, tau)
-    return Moments(
-        mean=factor * m.mean - offset,
-        e1=factor * m.e1,
-        e2=factor * m.e2,
-        e3=factor * m.e3,
-        variance=factor**2 * m.variance,
-        v2=factor**2 * m.v2,
-        q=factor**2 * m.q,
-    )
+    return _CLOSED.get(type(core), _by_quadrature)(core, tau).scaled(factor, offset)
+
+
+def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
+    """The same, to round-off, at very many τ: what is tabulated are pure numbers, none of them a difference of larger ones."""
+    core, factor, offset = affine_parts(phi)
+    if type(core) in _CLOSED:
+        return moments(phi, tau)
+
+    def pure(some: Tensor) -> Tensor:
+        m = moments(core, some)
+        sigma, root = m.variance.sqrt(), m.q.sqrt()
+        bent = (m.e1 / root, m.e2 * some / root, m.e3 * some.square() / root)
+        return torch.stack([m.mean / sigma, *bent, m.variance.log(), m.v2 / m.q, m.q.log()], dim=-1)
+
+    mean, e1, e2, e3, variance, v2, q = tabulated(Smooth(("moments", core), True, pure), tau).unbind(-1)
+    variance, q = variance.exp(), q.exp()
+    root = q.sqrt()
+    found = Moments(mean * variance.sqrt(), e1 * root, e2 * root / tau, e3 * root / tau.square(), variance, v2 * q, q)
+    return found.scaled(factor, offset)
 
 
 def moments_at(phi: Activation, tau: float) -> Moments:

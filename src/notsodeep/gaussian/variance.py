@@ -12,6 +12,7 @@ from notsodeep.activations import Activation
 from notsodeep.errors import NotContractive
 from notsodeep.gaussian.moments import moments
 from notsodeep.numerics.root import bracketed_newton
+from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import VARIANCE_RTOL
 
 _DOUBLINGS = 48
@@ -40,6 +41,16 @@ def equilibrium_deviation(phi: Activation, var_a: float, drive: Tensor, centred:
     else:
         upper = torch.where(short, _first_crossing(phi, var_a, drive, short, centred), upper)
     return bracketed_newton(excess, drive, upper, at_zero, VARIANCE_RTOL).sqrt().reshape(shape)
+
+
+def tabulated_deviation(phi: Activation, var_a: float, drive: Tensor) -> Tensor:
+    """The same, to round-off, at very many drives. The largest first: where it has no root there is none to tabulate."""
+    equilibrium_deviation(phi, var_a, drive.max().reshape(1).cpu())
+
+    def column(some: Tensor) -> Tensor:
+        return equilibrium_deviation(phi, var_a, some).unsqueeze(-1)
+
+    return tabulated(Smooth(("deviation", phi, var_a), False, column), drive).squeeze(-1)
 
 
 def _power_and_slope(phi: Activation, v: Tensor, centred: bool) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,6 @@ from notsodeep._types import Array
 from notsodeep.architecture import Network
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import Prepared, prepare
-from notsodeep.kernels.tiles import fill
 from notsodeep.numerics.safe import like, refuse_if_too_large
 
 READOUTS = ("features", "preactivation")
@@ -73,7 +72,7 @@ def _compute(
 ) -> list[Any]:
     prepared = prepare(net, x, x2, tau0, tangent=wanted != ("conjugate",))
     outputs = tuple(_allocated(prepared, len(wanted)) if given is None else _checked(given, prepared) for given in out)
-    fill(outputs, prepared.symmetric, lambda left, right: prepared.tile(left, right, wanted))
+    prepared.fill(outputs, wanted)
     hand_back = like(x)
     return [hand_back(output) if given is None else given for output, given in zip(outputs, out, strict=True)]
 

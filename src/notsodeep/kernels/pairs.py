@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from notsodeep.architecture import Explicit, Implicit
-from notsodeep.gaussian import Moments, Rows, dual, moments, rows
-from notsodeep.gaussian.variance import equilibrium_deviation
+from notsodeep.gaussian import Moments, Rows, dual, rows
+from notsodeep.gaussian.moments import tabulated_moments
+from notsodeep.gaussian.variance import tabulated_deviation
 from notsodeep.numerics.root import bracketed_newton
 from notsodeep.numerics.tolerances import COLLINEAR, PAIR_RTOL
 
@@ -54,6 +55,17 @@ def _settled(step: Tensor, lam: Tensor, limit: Tensor) -> Tensor:
     return step.square() <= (PAIR_RTOL**2 * limit).mul(room)
 
 
+@dataclass(frozen=True)
+class _Side:
+    """One side of pairs, shaped so that the two sides broadcast."""
+
+    rows: Rows
+    mean: Tensor
+    e1: Tensor
+    e2: Tensor
+    norms: Tensor
+
+
 class ImplicitPairs:
     """Λ = σ_a² k(τ_i, τ_j, Λ) + σ_b² S for every pair, from the start of docs/theory.md, section 4, by Newton.
 
@@ -63,40 +75,53 @@ class ImplicitPairs:
 
     def __init__(self, net: Implicit, norms2: Tensor) -> None:
         self.net = net
-        tau = equilibrium_deviation(net.phi, net.var_a, net.var_b * norms2)
+        tau = tabulated_deviation(net.phi, net.var_a, net.var_b * norms2)
         self.rows: Rows = rows(net.phi, tau)
-        self.moments: Moments = moments(net.phi, self.rows.tau)
+        self.moments: Moments = tabulated_moments(net.phi, self.rows.tau)
         self.norms = norms2.sqrt()
         # Where σ_a² Q reaches 1 at ρ = 1, the equation of two equal samples has a second root below τ².
         self.several_roots = bool((net.var_a * self.moments.q >= 1.0).any())
 
-    def _parallel(self, left: slice, right: slice, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
+    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
+        return self._answer(self._side(left, 1), self._side(right, 0), gram)
+
+    def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
+        """The same for a list of pairs, (pairs,)."""
+        return self._answer(self._side(left), self._side(right), gram)
+
+    def _side(self, index: Any, axis: int | None = None) -> _Side:
+        at, norms = self.moments[index], self.norms[index]
+        if axis is None:
+            return _Side(self.rows[index], at.mean, at.e1, at.e2, norms)
+        samples = self.rows[index].column() if axis == 1 else self.rows[index].row()
+        return _Side(samples, *(field.unsqueeze(axis) for field in (at.mean, at.e1, at.e2, norms)))
+
+    def _answer(self, left: _Side, right: _Side, gram: Tensor) -> PairKernels:
+        limit = left.rows.tau * right.rows.tau
+        drive = self.net.var_b * gram
+        lam = snap(self._solve(left.rows, right.rows, drive, limit, self._start(left, right, gram)), limit)
+        if self.several_roots:
+            lam = self._parallel(left, right, gram, limit, lam)
+        value, slope = dual(self.net.phi, left.rows, right.rows, lam)
+        return self._kernels(lam, value, slope)
+
+    def _start(self, left: _Side, right: _Side, gram: Tensor) -> Tensor:
+        """Λ to second order in the correlation: λ0 + ½σ_a² e_i e_j λ0²/(1 − g), λ0 = (σ_a² m_i m_j + σ_b² S)/(1 − g)."""
+        a = self.net.var_a
+        damping = ((a * left.e1) * right.e1).neg_().add_(1.0).reciprocal_()
+        first = torch.addcmul(self.net.var_b * gram, left.mean, right.mean, value=a).mul_(damping)
+        curvature = ((0.5 * a * left.e2) * right.e2).mul_(damping)
+        return first + curvature * first.square()
+
+    def _parallel(self, left: _Side, right: _Side, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
         """Equal samples have equal features, and opposite ones opposite features if φ is odd, whatever other root their
         equation has."""
-        largest = torch.maximum(self.norms[left][:, None], self.norms[right][None, :]).square()
+        largest = torch.maximum(left.norms, right.norms).square()
         lam = torch.where((gram - largest).abs() <= COLLINEAR * largest, limit, lam)
         probe = torch.linspace(0.1, 5.0, 50, dtype=lam.dtype, device=lam.device)
         if not torch.allclose(self.net.phi(-probe), -self.net.phi(probe), rtol=1e-12, atol=1e-14):
             return lam
         return torch.where((gram + largest).abs() <= COLLINEAR * largest, -limit, lam)
-
-    def start(self, left: slice, right: slice, gram: Tensor) -> Tensor:
-        """Λ to second order in the correlation: λ0 + ½σ_a² e_i e_j λ0²/(1 − g), λ0 = (σ_a² m_i m_j + σ_b² S)/(1 − g)."""
-        a, at = self.net.var_a, self.moments
-        damping = torch.outer(a * at.e1[left], at.e1[right]).neg_().add_(1.0).reciprocal_()
-        first = torch.addr(self.net.var_b * gram, at.mean[left], at.mean[right], alpha=a).mul_(damping)
-        curvature = torch.outer(0.5 * a * at.e2[left], at.e2[right]).mul_(damping)
-        return first + curvature * first.square()
-
-    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
-        row, column = self.rows[left].column(), self.rows[right].row()
-        limit = row.tau * column.tau
-        drive = self.net.var_b * gram
-        lam = snap(self._solve(row, column, drive, limit, self.start(left, right, gram)), limit)
-        if self.several_roots:
-            lam = self._parallel(left, right, gram, limit, lam)
-        value, slope = dual(self.net.phi, row, column, lam)
-        return self._kernels(lam, value, slope)
 
     def diagonal(self, index: slice) -> PairKernels:
         at = self.moments[index]
@@ -140,7 +165,7 @@ class ExplicitPairs:
         variance = norms2
         for layer in net.layers:
             self.rows.append(rows(layer, variance.sqrt()))
-            self.moments.append(moments(layer, self.rows[-1].tau))
+            self.moments.append(tabulated_moments(layer, self.rows[-1].tau))
             variance = self.moments[-1].gamma2
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +15,9 @@ from notsodeep._types import Array
 from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.statistics import root_mean_square, squared_norms
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
+from notsodeep.kernels.fused.engine import Engine, engine_for
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
+from notsodeep.kernels.tiles import fill
 from notsodeep.numerics.safe import samples
 
 
@@ -25,29 +29,60 @@ class Prepared:
     columns: Tensor
     equation: PairEquation
     symmetric: bool
+    fused: bool = True
+    """Whether a fused solver may be used where there is one; it is for speed alone."""
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
 
+    @cached_property
+    def engine(self) -> Engine | None:
+        return engine_for(self.equation, self.rows, self.columns, self.symmetric) if self.fused else None
+
     def tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
         """The wanted kernels of the pairs in `left` × `right`, in the samples' dtype."""
-        n = len(self.rows)
-        shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
-        gram = self.rows[left].to(torch.float64) @ self.columns[right].to(torch.float64).T
-        own = self._own(left, right) if self.symmetric else None
-        if own is not None:
-            gram[own] = 0.0  # ρ = 1 there is the hardest pair, and the diagonal has its own exact formula
-        kernels = self.equation.tile(left, shifted, gram)
-        values = tuple(getattr(kernels, name).to(self.rows.dtype) for name in wanted)
+        if self.engine is None:
+            values = self._plain_tile(left, right, wanted)
+        else:
+            shape = left.stop - left.start, right.stop - right.start
+            values = tuple(torch.empty(shape, dtype=self.rows.dtype, device=self.rows.device) for _ in wanted)
+            self.engine.tile(left, right, wanted, values)
+        own = self._own(left, right)
         if own is not None:
             exact = self.equation.diagonal(slice(left.start + int(own[0][0]), left.start + int(own[0][-1]) + 1))
             for value, name in zip(values, wanted, strict=True):
                 value[own] = getattr(exact, name).to(value.dtype)
         return values
 
+    def fill(self, outputs: tuple[Any, ...], wanted: tuple[str, ...]) -> None:
+        """Write all of the wanted kernels; of a symmetric one a triangle is computed, and both are written."""
+        direct = all(
+            isinstance(o, Tensor) and o.dtype == self.rows.dtype and o.device == self.rows.device for o in outputs
+        )
+        if self.engine is None or not direct:
+            fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, wanted))
+            return
+        self.engine.fill(outputs, wanted)
+        if self.symmetric:
+            exact = self.equation.diagonal(slice(None))
+            for output, name in zip(outputs, wanted, strict=True):
+                output.diagonal().copy_(getattr(exact, name))
+
+    def _plain_tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
+        n = len(self.rows)
+        shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
+        gram = self.rows[left].to(torch.float64) @ self.columns[right].to(torch.float64).T
+        own = self._own(left, right)
+        if own is not None:
+            gram[own] = 0.0  # ρ = 1 there is the hardest pair, and the diagonal has its own exact formula
+        kernels = self.equation.tile(left, shifted, gram)
+        return tuple(getattr(kernels, name).to(self.rows.dtype) for name in wanted)
+
     def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
         """Where in the tile a sample meets itself."""
+        if not self.symmetric:
+            return None
         first, last = max(left.start, right.start), min(left.stop, right.stop)
         if first >= last:
             return None
@@ -56,7 +91,12 @@ class Prepared:
 
 
 def prepare(
-    net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, tangent: bool = True
+    net: Network,
+    x: Array,
+    x2: Array | None = None,
+    tau0: float | None = None,
+    tangent: bool = True,
+    fused: bool = True,
 ) -> Prepared:
     """All that is O(n): the variances, moments and coefficients of every sample. `tangent` refuses a network without one."""
     rows = samples(x)
@@ -67,7 +107,7 @@ def prepare(
     equation = equation_of_norms(net, both, tau0, of=norms2)
     if tangent:
         refuse_without_tangent(net, equation.diagonal(slice(None)))
-    return Prepared(rows, columns, equation, x2 is None)
+    return Prepared(rows, columns, equation, x2 is None, fused)
 
 
 def refuse_other_features(x: Tensor, x2: Tensor) -> None:

@@ -127,15 +127,20 @@ def quadratic_features(x: Tensor, directions: int, of: Tensor | None = None) -> 
     M runs over v_a v_aᵀ, (v_a v_bᵀ + v_b v_aᵀ)/√2 for the leading directions v of x (or of the samples `of`), and
     (I − VVᵀ)/√(p − k). Exact when k = p.
     """
-    p = x.shape[1]
-    k = min(directions, p)
+    k = min(directions, x.shape[1])
     along = x @ leading_directions(x if of is None else of, k)
-    first, second = torch.triu_indices(k, k, device=x.device)
-    weight = 1.0 + (math.sqrt(2.0) - 1.0) * (first != second).to(x)
+    return squares_along(along, x.square().sum(1), x.shape[1])
+
+
+def squares_along(along: Tensor, norms2: Tensor, p: int) -> Tensor:
+    """`quadratic_features` of samples known by their components x_i·v_a (n, k) and ‖x_i‖² (n,)."""
+    k = along.shape[1]
+    first, second = torch.triu_indices(k, k, device=along.device)
+    weight = 1.0 + (math.sqrt(2.0) - 1.0) * (first != second).to(along)
     products: Tensor = along[:, first] * along[:, second] * weight
     if k == p:
         return products
-    rest = (x.square().sum(1) - along.square().sum(1)) / math.sqrt(p - k)
+    rest = (norms2 - along.square().sum(1)) / math.sqrt(p - k)
     return torch.cat([products, rest[:, None]], dim=1)
 
 

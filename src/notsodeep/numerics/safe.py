@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -25,15 +26,16 @@ def samples(x: Array, name: str = "x") -> Tensor:
     n, p = tensor.shape
     if n == 0 or p == 0:
         raise BadInput(f"{name} is empty: shape {(n, p)}; at least one sample of one feature is needed.")
-    finite = torch.isfinite(tensor).all(dim=1)
-    if not bool(finite.all()):
+    smallest, largest = (float(end) for end in tensor.aminmax())  # NaN if there is one
+    if not (math.isfinite(smallest) and math.isfinite(largest)):
+        finite = torch.isfinite(tensor).all(dim=1)
         rows = torch.nonzero(~finite).flatten().tolist()
         shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
         raise BadInput(
             f"{name} holds NaN or infinity in {len(rows)} of {n} rows (row {shown}); drop or fill these rows first.",
             rows=rows,
         )
-    largest = float(tensor.abs().max())
+    largest = max(-smallest, largest)
     if largest > _LARGEST or 0.0 < largest < 1.0 / _LARGEST:
         raise BadInput(
             f"The largest entry of {name} is {largest:.1e}; beyond {_LARGEST:.0e} (or all below {1 / _LARGEST:.0e}) products "

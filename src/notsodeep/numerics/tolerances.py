@@ -14,6 +14,21 @@ SERIES_RTOL = 1e-12
 SERIES_TRUNCATION = 1e-15
 """Where a shorter series provably misses no more than this, the rest of it is not summed."""
 
+FUSED_TRUNCATION = {"float64": 1e-15, "float32": 1e-8}
+"""The same for a fused solver, by the dtype it works in."""
+
+FUSED_CAP = {"float64": 1.0 - 1e-6, "float32": 1.0 - 1e-3}
+"""|ρ| from which on a pair with a kinked φ is left to the careful path: Q is steep there, and ρ known to round-off."""
+
+FUSED_HALLEY = {"float64": 1e-7, "float32": 3e-4}
+"""Step over √(1 − ρ²) whose square, what is left of the slope after Taylor's formula, is below round-off."""
+
+FUSED_NEWTON = {"float64": 1e-15, "float32": 3e-8}
+"""Product of two successive steps below which the slope, carried over the last one with a secant's curvature, is exact."""
+
+TABLE_RTOL = 2e-14
+"""Largest error, relative to the largest entry, of a function of a sample's norm that is read off a table."""
+
 COLLINEAR = 4e-15
 """1 − |ρ| below which two unit vectors in float64 cannot be told from parallel."""
 

@@ -1,0 +1,83 @@
+"""What a fused solver needs to know of a DEQ and its samples, in the precision it works in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations import Rectifier
+from notsodeep.gaussian import Rows, rows
+from notsodeep.gaussian.affine import affine_parts
+from notsodeep.kernels.pairs import ImplicitPairs, PairEquation
+from notsodeep.numerics.tolerances import (
+    FUSED_CAP,
+    FUSED_HALLEY,
+    FUSED_NEWTON,
+    FUSED_TRUNCATION,
+)
+
+_SMALLEST, _LARGEST = 1e-9, 1e9
+"""Deviations whose products and their inverses are far within the range of float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairLaw:
+    """ρ = s + σ_a² h(ρ), s = (σ_b² S + σ_a² m_i m_j)/(τ_i τ_j), of every pair.
+
+    `stride` 0: a rectifier, h = α²ρ + c(ρ arcsin ρ − ρ²/(1 + √(1 − ρ²))), form = (α², c). Else a series,
+    h = ρ Σ_l b_l(τ_i) b_l(τ_j) ρ^(l·stride), of which 1, 2, … terms are enough for |ρ| up to `limits`; the last limit bounds
+    what a fused solver may answer for.
+    """
+
+    var_a: float
+    var_b: float
+    stride: int
+    form: tuple[float, float]
+    tol: float
+    limits: Tensor
+    tau: Tensor
+    mean: Tensor
+    coefficients: Tensor
+    """(terms, n)"""
+
+    @property
+    def inverse(self) -> Tensor:
+        return self.tau.reciprocal()
+
+
+def pair_law(equation: PairEquation, dtype: torch.dtype) -> PairLaw | None:
+    """The law of a DEQ; None where none is safe: a jump of φ, several roots, or norms of wildly different size."""
+    if not isinstance(equation, ImplicitPairs) or equation.several_roots:
+        return None
+    tau, at = equation.rows.tau, equation.moments
+    if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
+        return None
+    core, factor, _ = affine_parts(equation.net.phi)
+    name = str(dtype).removeprefix("torch.")
+    stride, form, tol = 0, (0.0, 0.0), FUSED_HALLEY[name]
+    if isinstance(core, Rectifier):
+        form = (factor**2 * core.alpha**2, factor**2 * 2.0 / math.pi * core.beta**2)
+        limits, coefficients = tau.new_tensor([FUSED_CAP[name]]), tau.new_zeros(1, len(tau))
+    else:
+        series = equation.rows if equation.rows.coefficients is not None else rows(core, tau, series=True)
+        stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name])
+        tol = FUSED_NEWTON[name]
+    net = equation.net
+    parts = (part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients))
+    return PairLaw(net.var_a, net.var_b, stride, form, tol, *parts)
+
+
+def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:
+    """(stride, limits, b): |ρ|^l times what l + 1 terms miss is at most `truncation` up to |ρ| = limit."""
+    assert series.coefficients is not None and series.decay is not None  # noqa: PT018
+    b = (factor * series.coefficients / series.tau[:, None]).T
+    degrees = torch.arange(len(b), dtype=b.dtype, device=b.device)
+    limits = (truncation / series.decay).log().div(degrees.clamp(min=1.0)).exp().clamp(max=1.0).cummax(0).values
+    odd = not bool(b[::2].any())
+    stride = 2 if odd else 1
+    b, limits = b[1::stride], limits[1::stride]
+    enough = int((limits < 1.0).sum()) + 1
+    return stride, limits[:enough], b[:enough]

@@ -1,0 +1,174 @@
+"""Kernel ridge regression and Gaussian processes on more samples than a kernel matrix could hold, block by block."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.architecture import Network
+from notsodeep.data.rows import Rows, Targets
+from notsodeep.data.standardiser import Standardiser
+from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.kernels.streamed_equivalent import EquivalentSums
+from notsodeep.kernels.streamed_factor import Factor
+from notsodeep.kernels.streamed_result import StreamedFit
+from notsodeep.kernels.streamed_sharp import SharpFactor, SharpStatistics
+from notsodeep.numerics.capacitance import Capacitance
+from notsodeep.numerics.gram_sum import GramSum
+
+_FAR = 1.5  # of squared norms beyond those of the statistics
+
+
+def streamed_fit(
+    net: Network,
+    x: Any,
+    y: Any,
+    *,
+    kernel: str = "conjugate",
+    form: str = "sharp",
+    ridge: float = 1e-3,
+    statistics: SharpStatistics | None = None,
+    standardiser: Standardiser | None = None,
+    block: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> StreamedFit:
+    """(K + λI)⁻¹(y − ȳ) with λ = ridge·tr K/n, K the low rank + diagonal `sharp_kernel` or `equivalent_kernel` of x (n, p).
+
+    x is read block by block, and never copied: a memory map (`np.load(path, mmap_mode="r")`), an array, a tensor, or what
+    gives rows for x[start:stop]. y is real numbers (n,) or (n, K), or classes 0 … K − 1, regressed on as one-hot rows. Only
+    Gram matrices of r columns are kept, r ≈ p; products are in the dtype of x (or `dtype`), sums in float64.
+
+    The equivalent form takes all it needs of the samples in that one pass; x is one class, as in the estimators. The sharp form
+    needs its `statistics` beforehand: `SharpStatistics.from_pass(x)`, a pass of their own, unless given. Those of a sample save
+    it: the norms of a few thousand do as well as all, their leading directions only where these stand out.
+    """
+    return streamed_fits(
+        net,
+        x,
+        y,
+        kernel=kernel,
+        form=form,
+        ridges=(ridge,),
+        statistics=statistics,
+        standardiser=standardiser,
+        block=block,
+        dtype=dtype,
+    )[0]
+
+
+@torch.no_grad()
+def streamed_fits(
+    net: Network,
+    x: Any,
+    y: Any,
+    *,
+    ridges: Sequence[float],
+    kernel: str = "conjugate",
+    form: str = "sharp",
+    statistics: SharpStatistics | None = None,
+    standardiser: Standardiser | None = None,
+    block: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> tuple[StreamedFit, ...]:
+    """`streamed_fit` for several ridges in the same pass.
+
+    All of them cost what one does for the equivalent form, whose diagonal is constant; the sharp one takes a Gram matrix each.
+    """
+    rows = Rows.of(x, block, dtype, standardiser)
+    targets = Targets.of(y, len(rows))
+    if not ridges or not all(0.0 <= float(ridge) < math.inf for ridge in ridges):
+        raise BadInput(f"ridges = {ridges!r}; expected at least one number, each ≥ 0 and finite.")
+    if form == "equivalent":
+        if statistics is not None:
+            raise BadInput("Statistics are for the sharp form; the equivalent one takes its own in the same pass.")
+        sums = EquivalentSums.of(rows, targets)
+        return tuple(equivalent_fit(net, sums, kernel, ridge, rows, targets.flat) for ridge in ridges)
+    if form != "sharp":
+        raise BadInput(f"There is no form {form!r} to stream; choose sharp or equivalent.")
+    stats = statistics or SharpStatistics.from_pass(rows)
+    if len(stats.directions) != rows.shape[1]:
+        raise BadInput(f"x has {rows.shape[1]} features, its statistics {len(stats.directions)}; they must agree.")
+    return _sharp_fits(SharpFactor(net, stats, kernel), rows, targets, ridges)
+
+
+def equivalent_fit(
+    net: Network, sums: EquivalentSums, kernel: str, ridge: float, rows: Rows | None = None, flat: bool = False
+) -> StreamedFit:
+    """A fit of the equivalent form from sums taken before: any network, kernel and ridge without reading x again."""
+    factor, n = sums.factor(net, kernel), sums.n
+    gram, r = sums.gram, len(factor.core)
+    mean_diagonal = float((factor.core * gram[:r, :r]).sum()) / n + factor.level
+    noise = ridge * mean_diagonal
+    level = factor.level + noise
+    mean = gram[r:-1, -1] / n
+    log_diagonal = n * math.log(abs(level)) if level else -math.inf
+    negative = n if level < 0 else 0
+    return _solved(factor, gram / level, mean, n, (ridge, noise), (log_diagonal, negative), rows, flat)
+
+
+def _sharp_fits(factor: SharpFactor, rows: Rows, targets: Targets, ridges: Sequence[float]) -> tuple[StreamedFit, ...]:
+    """Of each λ: Σ [u, y, 1]ᵀ[u, y, 1]/(d_i + λ) and Σ log(d_i + λ), block by block."""
+    p, n, m = rows.shape[1], len(rows), targets.outputs
+    terms = factor.terms
+    levels = [ridge * factor.mean_diagonal for ridge in ridges]
+    grams = [GramSum(terms, p, len(factor.core) - terms * p + m + 1) for _ in ridges]
+    logs, negatives = [0.0] * len(levels), [0] * len(levels)
+    total, far = torch.zeros(m, dtype=torch.float64), 0
+    for where, part in rows.blocks():
+        at, goal = factor.rows(part), targets.read(where).to(part.device)
+        narrow = torch.cat([at.narrow, goal, torch.ones_like(goal[:, :1])], dim=1)
+        total += goal.sum(0).cpu()
+        far += int(((at.norms2 > _FAR * factor.high) | (at.norms2 * _FAR < factor.low)).sum())
+        for k, level in enumerate(levels):
+            diag = at.diag + level
+            grams[k].add(part, at.scales, narrow, 1.0 / diag)
+            logs[k] += float(diag.abs().log().sum())
+            negatives[k] += int((diag < 0).sum())
+    if far:
+        warnings.warn(
+            f"{far} of {n} samples have norms far outside those of the statistics, {factor.low**0.5:.3g} to "
+            f"{factor.high**0.5:.3g}: their part of the kernel is extrapolated. Pass statistics=SharpStatistics.from_pass(x).",
+            NumericsWarning,
+            stacklevel=3,
+        )
+    return tuple(
+        _solved(factor, gram.matrix(), total / n, n, pair, (log, negative), rows, targets.flat)
+        for gram, pair, log, negative in zip(grams, zip(ridges, levels, strict=True), logs, negatives, strict=True)
+    )
+
+
+def _solved(
+    factor: Factor,
+    sums: Tensor,
+    mean: Tensor,
+    n: int,
+    ridge: tuple[float, float],
+    diagonal: tuple[float, int],
+    rows: Rows | None,
+    flat: bool,
+) -> StreamedFit:
+    """From Σ [u, y, 1]ᵀ[u, y, 1]/D_i, with T = y − ȳ: P Uᵀ D⁻¹ T, Tᵀ A⁻¹ T = Tᵀ D⁻¹ T − (Uᵀ D⁻¹ T)ᵀ P (Uᵀ D⁻¹ T), log |A|."""
+    r = len(factor.core)
+    system = Capacitance(factor.core, sums[:r, :r].contiguous())
+    right = sums[:r, r:-1] - sums[:r, -1:] * mean
+    weights = system.solve(right)
+    plain = sums.diagonal()[r:-1] - 2.0 * mean * sums[r:-1, -1] + mean.square() * sums[-1, -1]
+    logdet = diagonal[0] + system.logdet(diagonal[1])
+    return StreamedFit(
+        factor=factor,
+        system=system,
+        weights=weights,
+        intercept=mean,
+        n=n,
+        ridge=float(ridge[0]),
+        noise=ridge[1],
+        logdet=logdet,
+        quadratic=plain - (right * weights).sum(0),
+        rows=rows,
+        flat=flat,
+    )

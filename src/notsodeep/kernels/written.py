@@ -1,0 +1,145 @@
+"""Exact kernels on disc: written tile by tile, here or on a cluster, and gone on with when a run was stopped."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep._types import Array
+from notsodeep.architecture import Implicit, Network
+from notsodeep.data.statistics import root_mean_square, squared_norms
+from notsodeep.errors import BadInput
+from notsodeep.kernels.job import Job, Workbench, describe, devices, npy_file
+from notsodeep.kernels.prepared import prepare
+from notsodeep.kernels.schedulers import here, on_cluster
+from notsodeep.kernels.store import Index, drop_samples, open_store, put_samples, zarr
+from notsodeep.kernels.stream import KERNELS
+from notsodeep.kernels.tiles import TileSize, tile_size
+from notsodeep.numerics.cluster import connected
+from notsodeep.numerics.safe import positive, samples
+
+_BLOCKS = 3  # a tile on disc has as many blocks of the processor's cache a side: files of some ten megabytes
+
+
+@dataclass(frozen=True)
+class WrittenKernels:
+    """A Zarr group in `folder`: how many tiles were there already, and how many were computed now."""
+
+    folder: Path
+    found: int
+    computed: int
+
+    def __getitem__(self, kernel: str) -> Any:
+        """The Zarr array of a kernel: written["conjugate"][:100, :100] reads what it needs."""
+        return zarr().open_group(self.folder, mode="r")[kernel]
+
+
+@torch.no_grad()
+def write_kernels(
+    net: Network,
+    x: Array,
+    folder: str | Path,
+    x2: Array | None = None,
+    *,
+    kernels: Sequence[str] = ("conjugate",),
+    tile: TileSize = None,
+    tau0: float | None = None,
+    scheduler: Any = None,
+    devices: Sequence[str | torch.device] | None = None,
+    resume: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> WrittenKernels:
+    """Write the exact kernels of x (against x2) into a Zarr group, an array for each, without ever holding one.
+
+    A run that was stopped, however it was, goes on with the tiles that are missing; a folder with other kernels is refused,
+    or emptied with ``resume=False``. The tiles are computed on `devices` of this process (None: all that CUDA shows, else the
+    processor), or on the workers of `scheduler`: a `distributed.Client`, or its address tcp://host:port. Workers read the
+    samples once each and write the tiles themselves, so that `folder` must be one that they share; `devices` are then theirs.
+    For tiles of one size the bits are the same whoever computes them. `progress` is called with (tiles there, tiles in all).
+    """
+    zarr()  # told before the work if it is not there
+    names = _kernels(kernels)
+    rows, columns = samples(x), None if x2 is None else samples(x2, "x2")
+    columns = None if columns is None else columns.to(rows)
+    places = None if devices is None else tuple(str(device) for device in devices)
+    sides = _sides(tile, places, scheduler, columns is None)
+    used = _tau0(net, rows, tau0)
+    prepare(
+        net, rows, columns, used, tangent=names != ("conjugate",)
+    )  # whatever is wrong is told before a file is made
+    with _client(scheduler) as client:
+        about = describe(net, rows, columns, names, sides, (tau0, used))
+        store = open_store(Path(folder).resolve(), about, resume)
+        todo, total = store.missing(), len(store.tiles())
+        job = Job(net, store, places, (npy_file(x), npy_file(x2)), uuid.uuid4().hex)
+        if todo:
+            done = (
+                here(Workbench(job, rows, columns), todo)
+                if client is None
+                else _there(client, job, rows, columns, todo)
+            )
+            _follow(done, total - len(todo), total, progress)
+            store.remove_leftovers()
+    return WrittenKernels(store.folder, total - len(todo), len(todo))
+
+
+def _follow(done: Iterator[Index], found: int, total: int, progress: Callable[[int, int], None] | None) -> None:
+    say = progress or (lambda _done, _total: None)
+    say(found, total)
+    with closing(done) as tiles:  # type: ignore[type-var]
+        for count, _ in enumerate(tiles, start=found + 1):
+            say(count, total)
+
+
+def _there(client: Any, job: Job, rows: Tensor, columns: Tensor | None, todo: list[Index]) -> Iterator[Index]:
+    """On the workers, with the samples in the store as long as it takes, unless they are in files of their own."""
+    both = {"x": (rows, job.files[0]), "x2": (columns, job.files[1])}
+    own = {name: values for name, (values, path) in both.items() if values is not None and path is None}
+    put_samples(job.store, **own)
+    yield from on_cluster(client, job, todo)
+    drop_samples(job.store)
+
+
+@contextmanager
+def _client(scheduler: Any) -> Iterator[Any]:
+    if scheduler is None:
+        yield None
+    else:
+        with connected(scheduler) as client:
+            yield client
+
+
+def _kernels(asked: Iterable[str]) -> tuple[str, ...]:
+    names = (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
+    unknown = [name for name in names if name not in KERNELS]
+    if unknown or not names:
+        raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
+    return names
+
+
+def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symmetric: bool) -> Index:
+    """(rows, columns) of a tile on disc; unless given, by the devices of this process, or the processors of a cluster."""
+    first = devices(places)[0] if scheduler is None else (places or ("cpu",))[0]
+    sides = tile_size(tile, torch.device(first))
+    if tile is None and torch.device(first).type == "cpu":
+        sides = (_BLOCKS * sides[0], _BLOCKS * sides[1])
+    if symmetric and sides[0] != sides[1]:
+        raise BadInput(
+            f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
+        )
+    return sides
+
+
+def _tau0(net: Network, rows: Tensor, given: float | None) -> float | None:
+    """τ0 that a DEQ is centred at: computed once, for all who compute tiles."""
+    if given is not None:
+        return positive(given, "tau0")
+    centred = isinstance(net, Implicit) and net.centre
+    return root_mean_square(squared_norms(rows)) if centred else None

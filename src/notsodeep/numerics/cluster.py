@@ -1,0 +1,145 @@
+"""Work on the workers of a Dask cluster (extra ``[dask]``): the connection, and tasks in the order in which they finish."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from notsodeep.errors import BadInput, NotSoDeepError
+
+Task = TypeVar("Task")
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
+_KEPT = 128 << 20
+_ANSWER = 5.0  # seconds that a scheduler has to answer, and then to have a worker
+_AHEAD = 3  # tasks sent for each thread of the cluster: enough to keep it busy, few enough to hold a million tasks
+
+
+@contextmanager
+def connected(scheduler: Any) -> Iterator[Any]:
+    """The client of `scheduler`: a `distributed.Client`, which is left open, a cluster of Dask, or an address tcp://host:port."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise BadInput("A scheduler needs Dask: pip install 'notsodeep[dask]'.") from None
+    if isinstance(scheduler, Client):
+        _refuse_without_workers(scheduler)
+        yield scheduler
+        return
+    if not isinstance(scheduler, str) and not hasattr(scheduler, "scheduler_address"):
+        raise BadInput(
+            f"scheduler is a {type(scheduler).__name__}; expected an address (tcp://host:port), a Client or a cluster of Dask."
+        )
+    try:
+        client = Client(scheduler, timeout=_ANSWER, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise BadInput(
+            f"There is no Dask scheduler at {scheduler!r} ({_first_line(error)}). `dask scheduler` starts one and says its "
+            "address, tcp://host:port."
+        ) from error
+    with client:
+        _refuse_without_workers(client)
+        yield client
+
+
+def _refuse_without_workers(client: Any) -> None:
+    if client.asynchronous:
+        raise BadInput("The Client is asynchronous, and this call is not; give one made with asynchronous=False.")
+    try:
+        client.wait_for_workers(1, timeout=_ANSWER)
+    except (TimeoutError, OSError, ValueError) as error:
+        address = _address(client)
+        raise BadInput(
+            f"The Dask scheduler at {address} has no workers ({_first_line(error)}). `dask worker {address}` starts one."
+        ) from error
+
+
+def finished(
+    client: Any, function: Callable[..., Any], tasks: Iterable[Task], *shared: Any
+) -> Iterator[tuple[Task, Any]]:
+    """(task, future) of each function(*shared, task), as they finish; `result_of(future)` is what came out.
+
+    A task whose worker dies is done by another one. When the iterator is closed, what was not begun is given up.
+    """
+    from distributed import as_completed
+    from distributed.comm.core import CommClosedError
+
+    todo, waiting, done = iter(tasks), {}, as_completed(loop=client.loop)
+
+    def send() -> None:
+        threads = sum(client.nthreads().values())
+        for task in todo:
+            future = client.submit(function, *shared, task, pure=False)
+            waiting[future.key] = (task, future)
+            done.add(future)
+            if len(waiting) >= _AHEAD * max(threads, 1):
+                return
+
+    try:
+        send()
+        for future in done:
+            task, _ = waiting.pop(future.key)
+            yield task, future
+            send()
+    except CommClosedError as error:
+        raise _gone(client) from error
+    finally:
+        with suppress(OSError, TimeoutError):
+            client.cancel([future for _, future in waiting.values()], force=True)
+
+
+def result_of(future: Any) -> Any:
+    """What the task returned; what it raised is raised here."""
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.comm.core import CommClosedError
+
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise NotSoDeepError(
+            f"A task ended its worker again and again ({_first_line(error)}): most often it takes more memory than a worker "
+            "has. What was finished is kept."
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise _gone(future.client) from error
+
+
+def _gone(client: Any) -> NotSoDeepError:
+    return NotSoDeepError(
+        f"The Dask scheduler at {_address(client)} gave the work up, or went away. What was finished is kept; the same call "
+        "goes on from it."
+    )
+
+
+def on_every_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """function(*arguments) of each worker, by its address; workers on which it fails are left out."""
+    found: dict[str, Any] = client.run(function, *arguments, on_error="ignore")
+    return found
+
+
+def keep_freed_memory() -> None:
+    """In a worker: let the temporaries of a tile be used again, as in any other process.
+
+    Dask starts its workers with MALLOC_TRIM_THRESHOLD_ = 64 KiB, so that what is freed goes back to the system at once; each
+    temporary then comes as new pages, and a kernel takes three times as long.
+    """
+    if "MALLOC_TRIM_THRESHOLD_" not in os.environ or sys.platform != "linux":
+        return
+    with suppress(OSError, AttributeError):  # a C library that is not GNU's
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _KEPT // 4)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)
+
+
+def _address(client: Any) -> str:
+    return str(client.scheduler.address) if client.scheduler is not None else "an unknown address"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,103 @@
+"""A smooth function of one positive variable at very many points, from its values at a few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import NotContractive
+from notsodeep.numerics.tolerances import TABLE_RTOL
+
+_WIDTH = 0.6  # of a panel, in log x: a Gaussian average is analytic for |arg x| < π/4 at least, far from its half width
+_NODES = (24, 48, 96)
+_WORTH_IT = 2  # points for each node
+_CHECKS = (-0.97, -0.51, 0.07, 0.62, 0.99)
+_KEPT = 256  # panels
+
+
+@dataclass(frozen=True)
+class Smooth:
+    """A function (n,) ↦ (n, q) in float64, on the CPU, with a name that tells it from every other one.
+
+    Columns that are summed `together` need be known only relative to the largest of them.
+    """
+
+    name: Hashable
+    together: bool
+    call: Callable[[Tensor], Tensor]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Smooth) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def tabulated(function: Smooth, x: Tensor) -> Tensor:
+    """function(x), (n, q), for x (n,) ≥ 0 in float64: Chebyshev interpolation in log x, panel by panel, to round-off.
+
+    Between nodes a panel is held against the function itself, relative to the largest entry that a column has on it. Where it
+    misses `TABLE_RTOL` it is made finer; where that does not help, or points are few, the function is called for all of them.
+    Panels lie on a fixed grid and are kept, so that the next samples of like size find them made.
+    """
+    if x.ndim != 1 or x.numel() < _WORTH_IT * _NODES[0] or not bool((x > 0).all()):
+        return _directly(function, x)
+    t = x.log() / _WIDTH
+    place = t.floor()
+    used = place.unique().tolist()
+    for nodes in _NODES:
+        if x.numel() < _WORTH_IT * nodes * len(used):
+            break
+        panels = [_panel(function, int(index), nodes) for index in used]
+        if all(panel is not None for panel in panels):
+            return _read(panels, used, t, place, nodes)
+    return _directly(function, x)
+
+
+def _directly(function: Smooth, x: Tensor) -> Tensor:
+    return function.call(x.cpu()).to(x.device)
+
+
+def _read(panels: list[Tensor | None], used: list[float], t: Tensor, place: Tensor, nodes: int) -> Tensor:
+    basis = _chebyshev(2.0 * (t - place) - 1.0, nodes)
+    known = [panel.to(t.device) for panel in panels if panel is not None]
+    if len(known) == 1:
+        return basis @ known[0]
+    found = basis.new_empty(len(t), known[0].shape[1])
+    for panel, index in zip(known, used, strict=True):
+        here = place == index
+        found[here] = basis[here] @ panel
+    return found
+
+
+@lru_cache(maxsize=_KEPT)
+def _panel(function: Smooth, index: int, nodes: int) -> Tensor | None:
+    """Chebyshev coefficients (nodes, q) on [index, index + 1] in log x over the width of a panel; None if they miss too much,
+    or the function does not exist on all of the panel."""
+    angles = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (math.pi / nodes)
+    checks = torch.tensor(_CHECKS, dtype=torch.float64)
+    points = 0.5 * (torch.cat([angles.cos(), checks]) + 1.0) + index
+    try:
+        values = function.call((points * _WIDTH).exp())
+    except NotContractive:
+        return None
+    # T_l at the nodes: a discrete cosine transform, as a product with a small matrix.
+    transform = torch.cos(torch.outer(torch.arange(nodes, dtype=torch.float64), angles)) * (2.0 / nodes)
+    transform[0] *= 0.5
+    coefficients = transform @ values[:nodes]
+    missed = (_chebyshev(checks, nodes) @ coefficients - values[nodes:]).abs().amax(0)
+    scale = values.abs().amax(0)
+    scale = scale.max() if function.together else scale
+    share = missed / scale.clamp(min=torch.finfo(scale.dtype).tiny)
+    return coefficients if float(share.nan_to_num(math.inf).max()) <= TABLE_RTOL else None
+
+
+def _chebyshev(u: Tensor, terms: int) -> Tensor:
+    """T_0 … T_{terms−1} at u, (n, terms)."""
+    angle = u.clamp(-1.0, 1.0).arccos()
+    return torch.cos(angle[:, None] * torch.arange(terms, dtype=u.dtype, device=u.device))
