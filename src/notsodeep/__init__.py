@@ -18,8 +18,14 @@ from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import ExactKernels, conjugate_kernel, exact_kernels, tangent_kernel
+from notsodeep.kernels.operator import TiledKernel
+from notsodeep.kernels.preconditioners import Nystrom, Plain, Sharp, SharpNystrom
 from notsodeep.kernels.sharp import sharp_entries, sharp_kernel
 from notsodeep.kernels.stream import KernelTile, kernel_tiles
+from notsodeep.kernels.streamed import streamed_fit
+from notsodeep.kernels.streamed_result import StreamedFit
+from notsodeep.kernels.streamed_sharp import SharpStatistics
+from notsodeep.kernels.written import WrittenKernels, write_kernels
 from notsodeep.models.batches import Batches
 from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
@@ -71,15 +77,23 @@ __all__ = [
     "NotConverged",
     "NotSoDeepError",
     "NumericsWarning",
+    "Nystrom",
     "OneStepAdjoint",
     "PhantomAdjoint",
     "Picard",
+    "Plain",
     "Reason",
     "Scalars",
     "Scaled",
+    "Sharp",
+    "SharpNystrom",
+    "SharpStatistics",
     "Solution",
     "Solver",
+    "StreamedFit",
+    "TiledKernel",
     "UnrolledAdjoint",
+    "WrittenKernels",
     "activation",
     "advise",
     "best_scaled_gap",
@@ -105,8 +119,10 @@ __all__ = [
     "sharp_entries",
     "sharp_kernel",
     "spectral_radius",
+    "streamed_fit",
     "tangent_kernel",
     "tau0",
     "to_deq",
     "to_explicit",
+    "write_kernels",
 ]

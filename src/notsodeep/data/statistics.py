@@ -15,7 +15,7 @@ from notsodeep.data.mixture import GaussianMixture
 from notsodeep.errors import BadInput
 from notsodeep.numerics.safe import samples
 
-_NORMS_AT_ONCE = 4096  # samples
+_NORMS_AT_ONCE = 1 << 18  # numbers: a cache's worth
 
 
 def tau0(x: Array) -> float:
@@ -25,7 +25,8 @@ def tau0(x: Array) -> float:
 
 def squared_norms(x: Tensor) -> Tensor:
     """‖x_i‖² in float64, block by block: no copy of x in another dtype."""
-    return torch.cat([part.to(torch.float64).square().sum(1) for part in x.split(_NORMS_AT_ONCE)])
+    at_once = len(x) if x.is_cuda else max(1, _NORMS_AT_ONCE // x.shape[1])
+    return torch.cat([part.to(torch.float64).square().sum(1) for part in x.split(at_once)])
 
 
 def root_mean_square(norms2: Tensor) -> float:

@@ -73,23 +73,27 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     coefficients = tabulated(
         Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms)), tau
     )
-    missing = _missing(coefficients, at, tau)
+    tail, decay = _missing(coefficients, at, tau)
     if core.degree is not None:  # a polynomial is its series
-        missing[..., -1] = 0.0
-    return Rows(tau, at.mean, coefficients, missing[..., -1].sqrt(), missing.reshape(-1, terms).amax(0))
+        tail, decay[-1] = torch.zeros_like(tail), 0.0
+    return Rows(tau, at.mean, coefficients, tail.sqrt(), decay)
 
 
-def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> Tensor:
-    """The share of E[φ²] and of E[φ'²], the larger of the two, beyond each term: (..., K), never below round-off.
+def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of E[φ²] and of E[φ'²], the larger of the two, beyond the last term, for each sample, and beyond each term, for
+    the worst of all samples: (...,) and (K,), never below round-off.
 
     1 − Σ_{l≤k} c_l²/E[φ²] and 1 − Σ_{l≤k} l c_l²/(τ² E[φ'²]).
     """
     degrees = torch.arange(coefficients.shape[-1], dtype=tau.dtype, device=tau.device)
-    power = coefficients.square()
-    value = 1.0 - power.cumsum(-1) / at.gamma2[..., None]
-    slope = 1.0 - (degrees * power).cumsum(-1) / (tau.square() * at.q)[..., None]
     floor = torch.finfo(tau.dtype).eps
-    return torch.maximum(value, slope).nan_to_num(1.0).clamp(min=floor, max=1.0)
+    least, last = [], []
+    for weights, total in ((torch.ones_like(degrees), at.gamma2), (degrees, tau.square() * at.q)):
+        reached = (coefficients * (weights / total[..., None]).sqrt_()).square_().cumsum_(-1)
+        least.append(reached.reshape(-1, len(degrees)).nan_to_num_(0.0).amin(0))
+        last.append(reached[..., -1])
+    tail, decay = (1.0 - torch.minimum(*both) for both in (last, least))
+    return tail.nan_to_num(1.0).clamp(floor, 1.0), decay.clamp(floor, 1.0)
 
 
 def _enough_terms(core: Activation, tau: Tensor) -> int:
@@ -108,8 +112,8 @@ def _terms_between(core: Activation, low: int, high: int) -> int:
     some = torch.exp2(torch.linspace(low / 4.0, high / 4.0, 5, dtype=torch.float64))
     at, terms = moments(core, some), _FEWEST_TERMS
     while terms < _MOST_TERMS:
-        missing = _missing(hermite_coefficients(core, some, terms), at, some)
-        if float(missing[..., -1].max()) <= SERIES_RTOL:
+        tail, _ = _missing(hermite_coefficients(core, some, terms), at, some)
+        if float(tail.max()) <= SERIES_RTOL:
             break
         terms *= 2
     return terms

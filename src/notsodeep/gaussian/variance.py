@@ -44,8 +44,7 @@ def equilibrium_deviation(phi: Activation, var_a: float, drive: Tensor, centred:
 
 
 def tabulated_deviation(phi: Activation, var_a: float, drive: Tensor) -> Tensor:
-    """The same, to round-off, at very many drives. The largest first: where it has no root there is none to tabulate."""
-    equilibrium_deviation(phi, var_a, drive.max().reshape(1).cpu())
+    """The same, to round-off, at very many drives."""
 
     def column(some: Tensor) -> Tensor:
         return equilibrium_deviation(phi, var_a, some).unsqueeze(-1)
