@@ -14,7 +14,7 @@ SERIES_RTOL = 1e-12
 SERIES_TRUNCATION = 1e-15
 """Where a shorter series provably misses no more than this, the rest of it is not summed."""
 
-FUSED_TRUNCATION = {"float64": 1e-15, "float32": 1e-8}
+FUSED_TRUNCATION = {"float64": 1e-15, "float32": 5e-8}
 """The same for a fused solver, by the dtype it works in."""
 
 FUSED_CAP = {"float64": 1.0 - 1e-6, "float32": 1.0 - 1e-3}

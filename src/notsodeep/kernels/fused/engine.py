@@ -12,7 +12,7 @@ from torch import Tensor
 from notsodeep.kernels.fused.law import PairLaw, pair_law
 from notsodeep.kernels.pairs import ImplicitPairs, PairEquation
 
-_LISTED_AT_ONCE = 8192  # pairs whose samples are gathered
+_LISTED_AT_ONCE = 1 << 22, 1 << 26  # numbers of the samples gathered for a list of pairs, on a CPU and on CUDA
 _WORTH_COMPILING = 1 << 19  # pairs
 
 
@@ -57,7 +57,8 @@ class Engine(ABC):
     def _finish(
         self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any, open_pairs: Tensor
     ) -> None:
-        for part in open_pairs.split(_LISTED_AT_ONCE):
+        at_once = max(1, _LISTED_AT_ONCE[self.rows.is_cuda] // self.rows.shape[1])
+        for part in open_pairs.split(at_once):
             i, j = part[:, 0] + left.start, part[:, 1] + right.start
             gram = (self.rows[i].to(torch.float64) * self.columns[j].to(torch.float64)).sum(1)
             exact = self.equation.pairs(i, j + self.offset, gram)

@@ -36,13 +36,15 @@ def _products(
     left = tl.minimum(row, n - 1)[:, None].to(tl.int64) * features + depth[None, :]
     right = tl.minimum(column, n2 - 1)[None, :].to(tl.int64) * features + depth[:, None]
     total = tl.zeros((HEIGHT, WIDTH), tl.float32)
+    small = tl.zeros((HEIGHT, WIDTH), tl.float32)
     for start in range(0, features, DEPTH):
         a, c = tl.load(high1 + left + start), tl.load(low1 + left + start)
         b, d = tl.load(high2 + right + start), tl.load(low2 + right + start)
-        total = tl.dot(a, d, total)
-        total = tl.dot(c, b, total)
-        total = tl.dot(a, b, total)
-    return total
+        small = tl.dot(a, d, small)
+        small = tl.dot(c, b, small)
+        # A sum that stays in the tensor cores is cut off, not rounded, at every addition; so it is added up outside.
+        total += tl.dot(a, b)
+    return total + small
 
 
 @triton.jit

@@ -16,6 +16,7 @@ _SINGLE = {"HEIGHT": 128, "WIDTH": 64, "DEPTH": 64, "num_warps": 8, "num_stages"
 _DOUBLE = {"HEIGHT": 64, "WIDTH": 64, "DEPTH": 32, "num_warps": 8, "num_stages": 1}
 _PADDING = 64
 _LARGEST_EXPONENT = 12
+_BLOCKS_AT_ONCE = 2048  # of those with open pairs
 _SPLIT_AT_ONCE = 8192  # samples
 _LARGEST_GRAM = 8192  # side of a tile of float64 Gram values
 
@@ -78,10 +79,15 @@ class GpuEngine(Engine):
         square, within = flagged // group**2, flagged % group**2
         tops = (square // across * group + within % group) * height
         lefts = (square % across * group + within // group) * width
+        down, right = torch.arange(height, device=output.device), torch.arange(width, device=output.device)
         found = []
-        for top, start in zip(tops.tolist(), lefts.tolist(), strict=True):
-            block = output[top : top + height, start : start + width]
-            found.append(block.isnan().nonzero() + torch.tensor([top, start], device=block.device))
+        for part in torch.stack([tops, lefts], dim=1).split(_BLOCKS_AT_ONCE):
+            rows, columns = part[:, :1] + down, part[:, 1:] + right
+            last = output.shape[0] - 1, output.shape[1] - 1
+            values = output[rows.clamp(max=last[0])[:, :, None], columns.clamp(max=last[1])[:, None, :]]
+            block, i, j = values.isnan().nonzero(as_tuple=True)
+            pairs = torch.stack([rows[block, i], columns[block, j]], dim=1)
+            found.append(pairs[(pairs[:, 0] <= last[0]) & (pairs[:, 1] <= last[1])])
         return torch.cat(found)
 
 
