@@ -53,7 +53,7 @@ def tabulated(function: Smooth, x: Tensor) -> Tensor:
     for nodes in _NODES:
         if x.numel() < _WORTH_IT * nodes * len(used):
             break
-        panels = [_panel(function, int(index), nodes) for index in used]
+        panels = [_panel(function, int(index), nodes, _witness(function, int(index))) for index in used]
         if all(panel is not None for panel in panels):
             return _read(panels, used, t, place, nodes)
     return _directly(function, x)
@@ -75,10 +75,18 @@ def _read(panels: list[Tensor | None], used: list[float], t: Tensor, place: Tens
     return found
 
 
+def _witness(function: Smooth, index: int) -> bytes | None:
+    """The function in the middle of a panel, bit by bit: a module has the name it had, but may have learnt since."""
+    try:
+        return bytes(function.call(torch.tensor([(index + 0.5) * _WIDTH], dtype=torch.float64).exp()).numpy().tobytes())
+    except NotContractive:
+        return None
+
+
 @lru_cache(maxsize=_KEPT)
-def _panel(function: Smooth, index: int, nodes: int) -> Tensor | None:
+def _panel(function: Smooth, index: int, nodes: int, _witness: bytes | None) -> Tensor | None:
     """Chebyshev coefficients (nodes, q) on [index, index + 1] in log x over the width of a panel; None if they miss too much,
-    or the function does not exist on all of the panel."""
+    or the function does not exist on all of the panel. They are kept for as long as the witness is the same."""
     angles = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (math.pi / nodes)
     checks = torch.tensor(_CHECKS, dtype=torch.float64)
     points = 0.5 * (torch.cat([angles.cos(), checks]) + 1.0) + index

@@ -60,7 +60,11 @@ class GpuEngine(Engine):
                 SYMMETRIC=self.symmetric, GROUP=gpu.GROUP, **shape,
             )  # fmt: skip
         flagged = flags.nonzero().flatten()
-        return self._open_pairs(flagged, outs[0], across, shape) if len(flagged) else None
+        if not len(flagged):
+            return None
+        pairs = self._open_pairs(flagged, outs[0], across, shape)
+        # On the diagonal a block holds its own mirror image: each pair once.
+        return pairs if mirrors is None else pairs[pairs[:, 1] > pairs[:, 0] + left.start - right.start]
 
     def _parts(self, side: int, index: slice) -> list[Tensor]:
         split_samples = self.split[side]
@@ -73,7 +77,7 @@ class GpuEngine(Engine):
         return law.tau[index], law.mean[index], law.coefficients[:, index], law.coefficients.stride(0)
 
     @staticmethod
-    def _open_pairs(flagged: Tensor, output: Tensor, across: int, shape: dict[str, int]) -> Tensor | None:
+    def _open_pairs(flagged: Tensor, output: Tensor, across: int, shape: dict[str, int]) -> Tensor:
         """Where the flagged blocks hold NaN."""
         height, width, group = shape["HEIGHT"], shape["WIDTH"], gpu.GROUP
         square, within = flagged // group**2, flagged % group**2

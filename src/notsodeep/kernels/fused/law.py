@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Rectifier
+from notsodeep.activations import Cos, Rectifier, Sin
 from notsodeep.gaussian import Rows, rows
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.kernels.pairs import ImplicitPairs, PairEquation
@@ -21,6 +21,8 @@ from notsodeep.numerics.tolerances import (
 
 _SMALLEST, _LARGEST = 1e-9, 1e9
 """Deviations whose products and their inverses are far within the range of float32."""
+_WIDEST_WAVE = 12.0
+"""Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, there is the closed form alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +51,15 @@ class PairLaw:
 
 
 def pair_law(equation: PairEquation, dtype: torch.dtype) -> PairLaw | None:
-    """The law of a DEQ; None where none is safe: a jump of φ, several roots, or norms of wildly different size."""
+    """The law of a DEQ; None where none is safe: a jump of φ, several roots, many waves, or norms of wildly different size."""
     if not isinstance(equation, ImplicitPairs) or equation.several_roots:
         return None
     tau, at = equation.rows.tau, equation.moments
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
         return None
     core, factor, _ = affine_parts(equation.net.phi)
+    if isinstance(core, Sin | Cos) and float(tau.max()) > _WIDEST_WAVE:
+        return None
     name = str(dtype).removeprefix("torch.")
     stride, form, tol = 0, (0.0, 0.0), FUSED_HALLEY[name]
     if isinstance(core, Rectifier):
