@@ -100,16 +100,14 @@ def _assert_twins(net, x: Tensor, x2: Tensor | None = None, tol: float | None = 
 @both_precisions
 @each(CONTINUOUS)
 def test_every_activation_square(name, dtype):
-    x = _x(141, 20).to(dtype)
-    for centre in (True, False):
-        _assert_twins(_network(name, centre), x)
+    _assert_twins(_network(name), _x(141, 20).to(dtype))
 
 
 @both_precisions
 @each(CONTINUOUS)
 def test_every_activation_rectangle(name, dtype):
     x, x2 = _x(33, 20, seed=1).to(dtype), 1.5 * _x(150, 20, seed=2).to(dtype)
-    _assert_twins(_network(name), x, x2)
+    _assert_twins(_network(name, centre=False), x, x2)
 
 
 @both_precisions
@@ -199,7 +197,7 @@ def test_strips_of_a_core(net, monkeypatch):
 @both_precisions
 @every_net
 def test_bits_do_not_depend_on_the_threads(net, dtype):
-    x, x2 = _x(333, 6).to(dtype), _x(140, 6, seed=3).to(dtype)
+    x, x2 = _x(333, 40).to(dtype), _x(140, 40, seed=3).to(dtype)
     two = [_filled(prepare(net, x, other)) for other in (None, x2)]
     torch.set_num_threads(1)
     one = [_filled(prepare(net, x, other)) for other in (None, x2)]
@@ -258,17 +256,16 @@ def test_samples_in_any_layout():
 
 
 def _hard() -> dict[str, Tensor]:
-    few = _x(11, 7)
-    noise = _x(11, 7, seed=1)
-    units = torch.nn.functional.normalize(_x(29, 6))
+    few, noise = _x(7, 5), _x(7, 5, seed=1)
+    units = torch.nn.functional.normalize(_x(19, 6))
     return {
         "equal": torch.cat([few, few]),
         **{f"off by {share:g}": torch.cat([few, few + share * noise]) for share in (1e-3, 1e-6, 1e-9)},
         "opposite": torch.cat([few, -few, 1e-7 * noise - few]),
         "collinear": torch.cat([few, 2.0 * few, -0.3 * few, 1.1 * few]),
-        "six decades": units * torch.logspace(-3, 3, 29, dtype=torch.float64)[:, None],
-        "a zero": torch.cat([few, torch.zeros(1, 7, dtype=torch.float64)]),
-        "one feature": _x(17, 1),
+        "six decades": units * torch.logspace(-3, 3, 19, dtype=torch.float64)[:, None],
+        "a zero": torch.cat([few, torch.zeros(1, 5, dtype=torch.float64)]),
+        "one feature": _x(9, 1),
         "one sample": few[:1],
         "two samples": few[:2],
     }
@@ -288,12 +285,13 @@ def _allowed(net: nsd.Implicit, fused: Prepared, dtype: torch.dtype) -> Tensor |
 
 @both_precisions
 @pytest.mark.parametrize("kind", _hard())
-@pytest.mark.parametrize("name", ["relu", "abs", "tanh", "gelu", "erf", "sin", "gaussian", "hard_tanh"])
+@pytest.mark.parametrize("name", ["relu", "abs", "tanh", "gelu", "sin", "gaussian", "hard_tanh"])
 def test_hard_data(name, kind, dtype):
     x = _hard()[kind].to(dtype)
-    for centre in (True, False):
+    odd = bool(torch.equal(build(name)(-x), -build(name)(x)))
+    for centre in (False,) if odd else (False, True):
         net = _network(name, centre)
-        for other in (None, x[:1], _x(9, x.shape[1], seed=9).to(dtype)):
+        for other in (None, x[:1], _x(9, x.shape[1], seed=9).to(dtype))[: 2 if centre else 3]:
             fused, plain = (prepare(net, x, other, tau0=1.0, fused=fused) for fused in (True, False))
             aside = kind == "a zero" or (kind == "six decades" and name == "sin")
             assert aside or fused.engine is not None
@@ -367,7 +365,9 @@ def test_open_pairs_are_finished_by_the_equation(net, dtype, listed, monkeypatch
     known = fused.equation.pairs(*(torch.tensor(side) for side in ([20, 98, 3], [70, 99, 4])), _products(x))
     torch.testing.assert_close(ours[0][[20, 98, 3], [70, 99, 4]], known.conjugate.to(dtype), rtol=1e-14, atol=0)
     # And where the equation answers something else, that is what is written, to both places.
-    monkeypatch.setattr(ImplicitPairs, "pairs", lambda self, i, j, g: self._kernels(*(torch.full_like(g, 7.0),) * 3))
+    monkeypatch.setattr(
+        ImplicitPairs, "pairs", lambda self, *given: self._kernels(*(torch.full_like(given[-1], 7.0),) * 3)
+    )
     (found,) = _filled(fused, ("conjugate",))
     assert (found == 7.0).nonzero().tolist() == [[3, 4], [4, 3], [20, 70], [70, 20], [98, 99], [99, 98]]
 
@@ -399,7 +399,7 @@ def _declined(net, x: Tensor) -> None:
 
 @both_precisions
 def test_no_law(dtype):
-    x = _x(30, 6).to(dtype)
+    x = _x(12, 20).to(dtype)
     _declined(nsd.Explicit(["relu", "tanh"]), x)
     _declined(nsd.Implicit("tanh", 1.5, 0.01), x)  # several roots
     for name in JUMPING:

@@ -19,7 +19,7 @@ from tests.zoo import CONTINUOUS, OSCILLATING, build, each
 
 pytestmark = pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
 FIELDS = ("mean", "e1", "e2", "e3", "variance", "v2", "q")
-RANGES = {"wide": (0.05, 20.0, 1500), "narrow": (0.93, 1.02, 120), "one value": (0.7, 0.7, 60)}
+RANGES = {"wide": (0.05, 20.0, 1000), "narrow": (0.93, 1.02, 120), "one value": (0.7, 0.7, 60)}
 every_range = pytest.mark.parametrize("ends", RANGES.values(), ids=RANGES)
 
 
@@ -70,7 +70,8 @@ def test_moments(name, ends):
 def test_deviations(name, ends):
     phi, norms = build(name), _between(*ends).clamp(max=8.0)
     var_a = min(0.2, 0.2 / phi.lipschitz**2) if 0.0 < phi.lipschitz < math.inf else 1e-4
-    found, exact = tabulated_deviation(phi, var_a, norms.square()), equilibrium_deviation(phi, var_a, norms.square())
+    drive = norms.square()
+    found, exact = tabulated_deviation(phi, var_a, drive)[::11], equilibrium_deviation(phi, var_a, drive[::11])
     # Each is known to the tolerance of its own solver, whose next step is below round-off.
     assert float(((found - exact) / exact).abs().max()) <= 10.0 * TABLE_RTOL
 
@@ -120,7 +121,7 @@ def test_the_function_itself_is_called(x):
     assert counted.points[-1] == len(x)
 
 
-@pytest.mark.parametrize("place", [1.0, 1.3, 1.7])
+@pytest.mark.parametrize("place", [1.05, 1.3, 1.7])
 def test_a_kink_in_x_is_never_smoothed(place):
     def kinked(x: Tensor) -> Tensor:
         return (x - place).abs().unsqueeze(-1)
@@ -147,7 +148,7 @@ def test_not_a_number_is_no_table():
 
 def test_a_function_that_ends_within_a_panel():
     """Drives up to a largest one have an equilibrium; a panel would go on beyond it."""
-    phi, var_a = nsd.activation("quadratic:0,1,0.3"), 0.3
+    phi, var_a = nsd.activation("quadratic:0.3,1,0"), 0.3
 
     def exists(drive: float) -> bool:
         try:
@@ -171,7 +172,7 @@ def test_a_function_that_ends_within_a_panel():
 
 
 def test_a_network_close_to_its_end_has_the_right_kernel():
-    net = nsd.Implicit("quadratic:0,1,0.3", 0.3, 0.05, centre=False)
+    net = nsd.Implicit("quadratic:0.3,1,0", 0.3, 0.05, centre=False)
     x = torch.randn(60, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     few = nsd.conjugate_kernel(net, x[:20])
     assert torch.allclose(nsd.conjugate_kernel(net, x)[:20, :20], few, rtol=1e-12, atol=1e-14)
