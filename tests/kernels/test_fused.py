@@ -100,13 +100,12 @@ def _assert_twins(net, x: Tensor, x2: Tensor | None = None, tol: float | None = 
 @both_precisions
 @each(CONTINUOUS)
 def test_every_activation_square(name, dtype):
-    _assert_twins(_network(name), _x(141, 20).to(dtype))
+    _assert_twins(_network(name), _x(141, 30).to(dtype))
 
 
-@both_precisions
 @each(CONTINUOUS)
-def test_every_activation_rectangle(name, dtype):
-    x, x2 = _x(33, 20, seed=1).to(dtype), 1.5 * _x(150, 20, seed=2).to(dtype)
+def test_every_activation_rectangle(name):
+    x, x2 = _x(9, 30, seed=1), 1.5 * _x(150, 30, seed=2)
     _assert_twins(_network(name, centre=False), x, x2)
 
 
@@ -195,7 +194,7 @@ def test_strips_of_a_core(net, monkeypatch):
 
 @pytest.mark.usefixtures("_two_threads")
 @both_precisions
-@every_net
+@pytest.mark.parametrize("net", [NETS["relu"], NETS["tanh"]], ids=str)
 def test_bits_do_not_depend_on_the_threads(net, dtype):
     x, x2 = _x(333, 40).to(dtype), _x(140, 40, seed=3).to(dtype)
     two = [_filled(prepare(net, x, other)) for other in (None, x2)]
@@ -283,15 +282,18 @@ def _allowed(net: nsd.Implicit, fused: Prepared, dtype: torch.dtype) -> Tensor |
     return 1e-11 + 4e-16 / room.clamp(min=1e-16).sqrt()
 
 
-@both_precisions
 @pytest.mark.parametrize("kind", _hard())
-@pytest.mark.parametrize("name", ["relu", "abs", "tanh", "gelu", "sin", "gaussian", "hard_tanh"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.float64) for name in ("relu", "abs", "tanh", "gelu", "sin", "hard_tanh")]
+    + [(name, torch.float32) for name in ("relu", "tanh", "hard_tanh")],
+)
 def test_hard_data(name, kind, dtype):
     x = _hard()[kind].to(dtype)
     odd = bool(torch.equal(build(name)(-x), -build(name)(x)))
     for centre in (False,) if odd else (False, True):
         net = _network(name, centre)
-        for other in (None, x[:1], _x(9, x.shape[1], seed=9).to(dtype))[: 2 if centre else 3]:
+        for other in (None, x[:1], _x(4, x.shape[1], seed=9).to(dtype))[: 1 if centre else 3]:
             fused, plain = (prepare(net, x, other, tau0=1.0, fused=fused) for fused in (True, False))
             aside = kind == "a zero" or (kind == "six decades" and name == "sin")
             assert aside or fused.engine is not None
@@ -310,7 +312,7 @@ def test_hard_data_of_a_function_that_is_integrated(kind):
 
 
 @both_precisions
-@pytest.mark.parametrize(("n", "n2"), [(1, 1), (1, 131), (131, 1), (127, 129), (17, 257), (3, 2)])
+@pytest.mark.parametrize(("n", "n2"), [(1, 1), (1, 131), (131, 1), (127, 129), (3, 2)])
 @pytest.mark.parametrize("net", [NETS["relu"], NETS["tanh"]], ids=str)
 def test_sizes_that_are_no_multiple_of_anything(net, n, n2, dtype):
     _assert_twins(net, _x(n, 5).to(dtype), _x(n2, 5, seed=1).to(dtype))

@@ -65,10 +65,9 @@ def test_moments(name, ends):
         assert float(error) <= 100.0 * TABLE_RTOL, field
 
 
-@every_range
 @each(CONTINUOUS)
-def test_deviations(name, ends):
-    phi, norms = build(name), _between(*ends).clamp(max=8.0)
+def test_deviations(name):
+    phi, norms = build(name), _between(0.05, 8.0, 1000)
     var_a = min(0.2, 0.2 / phi.lipschitz**2) if 0.0 < phi.lipschitz < math.inf else 1e-4
     drive = norms.square()
     found, exact = tabulated_deviation(phi, var_a, drive)[::11], equilibrium_deviation(phi, var_a, drive[::11])
