@@ -100,12 +100,12 @@ def _assert_twins(net, x: Tensor, x2: Tensor | None = None, tol: float | None = 
 @both_precisions
 @each(CONTINUOUS)
 def test_every_activation_square(name, dtype):
-    _assert_twins(_network(name), _x(141, 30).to(dtype))
+    _assert_twins(_network(name), _x(131, 60).to(dtype))
 
 
 @each(CONTINUOUS)
 def test_every_activation_rectangle(name):
-    x, x2 = _x(9, 30, seed=1), 1.5 * _x(150, 30, seed=2)
+    x, x2 = _x(9, 60, seed=1), 1.5 * _x(131, 60, seed=2)
     _assert_twins(_network(name, centre=False), x, x2)
 
 
@@ -182,7 +182,7 @@ def test_strips_of_a_core(net, monkeypatch):
     """Nothing depends on how a tile is cut for a core's cache."""
     from notsodeep.kernels.fused import cpu_engine
 
-    fused, plain = _twins(net, _x(301, 6))
+    fused, plain = _twins(net, _x(301, 40))
     whole = _filled(fused)
     monkeypatch.setattr(cpu_engine, "_HEIGHT", 24)
     monkeypatch.setattr(cpu_engine, "_WIDTH", 130)
@@ -285,15 +285,15 @@ def _allowed(net: nsd.Implicit, fused: Prepared, dtype: torch.dtype) -> Tensor |
 @pytest.mark.parametrize("kind", _hard())
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [(name, torch.float64) for name in ("relu", "abs", "tanh", "gelu", "sin", "hard_tanh")]
-    + [(name, torch.float32) for name in ("relu", "tanh", "hard_tanh")],
+    [(name, torch.float64) for name in ("relu", "tanh", "gelu", "sin", "hard_tanh")]
+    + [(name, torch.float32) for name in ("relu", "tanh")],
 )
 def test_hard_data(name, kind, dtype):
     x = _hard()[kind].to(dtype)
     odd = bool(torch.equal(build(name)(-x), -build(name)(x)))
     for centre in (False,) if odd else (False, True):
         net = _network(name, centre)
-        for other in (None, x[:1], _x(4, x.shape[1], seed=9).to(dtype))[: 1 if centre else 3]:
+        for other in (None, _x(4, x.shape[1], seed=9).to(dtype))[: 1 if centre else 2]:
             fused, plain = (prepare(net, x, other, tau0=1.0, fused=fused) for fused in (True, False))
             aside = kind == "a zero" or (kind == "six decades" and name == "sin")
             assert aside or fused.engine is not None
@@ -320,12 +320,12 @@ def test_sizes_that_are_no_multiple_of_anything(net, n, n2, dtype):
 
 
 def test_equal_samples_have_equal_entries():
-    x = _x(6, 5).repeat(30, 1)
+    x = _x(6, 5).repeat(22, 1)
     for net in NETS.values():
         fused, _ = _twins(net, x)
         for name, found in zip(KERNELS, _filled(fused), strict=True):
             tol = 1e-7 if net.phi.kinks and name != "conjugate" else 1e-12  # √ε, as in `_allowed`
-            assert float((found - found[:6, :6].repeat(30, 30)).abs().max()) <= tol * float(found.abs().max())
+            assert float((found - found[:6, :6].repeat(22, 22)).abs().max()) <= tol * float(found.abs().max())
 
 
 # What is left open
@@ -445,7 +445,7 @@ def test_more_waves_than_quadrature_follows(name):
 
 @pytest.mark.usefixtures("_two_threads")
 def test_two_callers_at_once():
-    nets, x = [NETS["relu"], NETS["tanh"], NETS["gelu plain"], NETS["relu plain"]], _x(400, 6)
+    nets, x = [NETS["relu"], NETS["tanh"], NETS["gelu plain"], NETS["relu plain"]], _x(400, 60)
     expected = [nsd.exact_kernels(net, x) for net in nets]
     ready = threading.Barrier(2)
 

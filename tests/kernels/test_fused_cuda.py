@@ -177,7 +177,6 @@ def test_outputs(dtype):
     _assert_written([_blank(300, 300, dtype=dtype, device="cpu") for _ in range(2)], dtype)
 
 
-@pytest.mark.xfail(reason="GpuEngine.solve takes columns to be next to each other, and one row stride for both outputs")
 @pytest.mark.parametrize("layout", ["columns first", "stepped", "unequal"])
 def test_outputs_of_other_layouts(layout):
     whole = _blank(300, 300, dtype=torch.float64)

@@ -19,7 +19,7 @@ from tests.zoo import CONTINUOUS, OSCILLATING, build, each
 
 pytestmark = pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
 FIELDS = ("mean", "e1", "e2", "e3", "variance", "v2", "q")
-RANGES = {"wide": (0.05, 20.0, 1000), "narrow": (0.93, 1.02, 120), "one value": (0.7, 0.7, 60)}
+RANGES = {"wide": (0.05, 20.0, 600), "narrow": (0.93, 1.02, 120), "one value": (0.7, 0.7, 60)}
 every_range = pytest.mark.parametrize("ends", RANGES.values(), ids=RANGES)
 
 
@@ -67,7 +67,7 @@ def test_moments(name, ends):
 
 @each(CONTINUOUS)
 def test_deviations(name):
-    phi, norms = build(name), _between(0.05, 8.0, 1000)
+    phi, norms = build(name), _between(0.3, 6.0, 500)
     var_a = min(0.2, 0.2 / phi.lipschitz**2) if 0.0 < phi.lipschitz < math.inf else 1e-4
     drive = norms.square()
     found, exact = tabulated_deviation(phi, var_a, drive)[::11], equilibrium_deviation(phi, var_a, drive[::11])
@@ -177,7 +177,6 @@ def test_a_network_close_to_its_end_has_the_right_kernel():
     assert torch.allclose(nsd.conjugate_kernel(net, x)[:20, :20], few, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.xfail(strict=True, reason="tabulated_moments divides by a variance of 0: gaussian/moments.py")
 def test_moments_of_a_function_that_is_zero_where_the_samples_are():
     phi = build("uneven_hinge")
     tau = torch.full((3,), 1e-3, dtype=torch.float64)

@@ -87,6 +87,8 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
     variance, q = variance.exp(), q.exp()
     root = q.sqrt()
     found = Moments(mean * variance.sqrt(), e1 * root, e2 * root / tau, e3 * root / tau.square(), variance, v2 * q, q)
+    if not bool(torch.isfinite(found.mean + found.e3 + found.variance + found.v2).all()):
+        return moments(phi, tau)  # a φ that is constant where it is looked at, or jumps: its pure numbers are none
     return found.scaled(factor, offset)
 
 

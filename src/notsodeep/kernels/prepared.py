@@ -57,9 +57,7 @@ class Prepared:
 
     def fill(self, outputs: tuple[Any, ...], wanted: tuple[str, ...]) -> None:
         """Write all of the wanted kernels; of a symmetric one a triangle is computed, and both are written."""
-        direct = all(
-            isinstance(o, Tensor) and o.dtype == self.rows.dtype and o.device == self.rows.device for o in outputs
-        )
+        direct = all(self._direct(output, outputs[0]) for output in outputs)
         if self.engine is None or not direct:
             fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, wanted))
             return
@@ -68,6 +66,12 @@ class Prepared:
             exact = self.equation.diagonal(slice(None))
             for output, name in zip(outputs, wanted, strict=True):
                 output.diagonal().copy_(getattr(exact, name))
+
+    def _direct(self, output: Any, first: Any) -> bool:
+        """Whether an engine may write there: entries of a row side by side, all outputs laid out alike."""
+        if not isinstance(output, Tensor) or output.dtype != self.rows.dtype or output.device != self.rows.device:
+            return False
+        return output.stride() == first.stride() and output.stride(1) == 1
 
     def _plain_tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
         n = len(self.rows)
