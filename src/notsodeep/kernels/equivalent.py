@@ -36,7 +36,7 @@ def equivalent_kernel(
         raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
     factor = torch.cat([data, _class_factor(stats.J, p, stats.psi).to(data)], dim=1)
     core = torch.block_diag(
-        row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), _class_core(row, stats).to(data)
+        row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), class_core(row, stats).to(data)
     )
     diag = torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=data.dtype, device=data.device)
     return LowRankPlusDiagonal(factor, core, diag)
@@ -54,7 +54,7 @@ def equivalent_cross(net: Network, x: Array, x2: Array, kernel: str = "conjugate
     n, p = old.shape
     mean = old.to(torch.float64).mean(0)
     psi = (data.to(torch.float64) - mean.to(data.device)).square().sum(1) * (n / (n - 1)) - stats.tau0**2
-    core = _class_core(row, stats).to(data)
+    core = class_core(row, stats).to(data)
     ours, theirs = (
         _class_factor(J, p, f).to(data) for J, f in ((torch.ones_like(psi)[:, None], psi), (stats.J, stats.psi))
     )
@@ -66,7 +66,7 @@ def _class_factor(J: Tensor, p: int, psi: Tensor) -> Tensor:
     return torch.cat([J / math.sqrt(p), psi[:, None]], dim=1)
 
 
-def _class_core(row: Coefficients, stats: MixtureStatistics) -> Tensor:
+def class_core(row: Coefficients, stats: MixtureStatistics) -> Tensor:
     t = stats.t[:, None]
     corner = torch.full((1, 1), row.c2, dtype=t.dtype, device=t.device)
     top = torch.cat([row.c2 * (t @ t.T) + row.c3 * stats.T, row.c2 * t], dim=1)

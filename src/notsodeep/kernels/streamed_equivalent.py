@@ -15,7 +15,7 @@ from notsodeep.architecture import Network
 from notsodeep.data.rows import Rows, Targets
 from notsodeep.data.statistics import MixtureStatistics, squared_norms
 from notsodeep.errors import BadInput
-from notsodeep.kernels.equivalent import _class_core as class_core
+from notsodeep.kernels.equivalent import class_core
 from notsodeep.kernels.streamed_factor import FactorRows
 from notsodeep.numerics.gram_sum import GramSum
 from notsodeep.scalars import scalars

@@ -21,7 +21,7 @@ from notsodeep.kernels.sharp import squares_along
 from notsodeep.kernels.streamed_factor import FactorRows
 from notsodeep.numerics.chebyshev import ChebyshevSeries
 from notsodeep.numerics.gram_sum import GramSum
-from notsodeep.numerics.separable import _chebyshev_subset as chebyshev_subset
+from notsodeep.numerics.separable import chebyshev_subset
 from notsodeep.numerics.spectrum import leading_directions
 from notsodeep.numerics.tolerances import SEPARABLE_RTOL
 

@@ -19,7 +19,7 @@ def separate(function: Callable[[Any, Any], Tensor], places: Tensor) -> tuple[Te
     `function(rows, columns)` gives entries for indices into `places` (n,), on which it depends smoothly. It is sampled
     at a few places spread like Chebyshev points (Nyström), whose eigenvectors make the features.
     """
-    pivots = _chebyshev_subset(places)
+    pivots = chebyshev_subset(places)
     core = function(pivots, pivots)
     values, vectors = torch.linalg.eigh(0.5 * (core + core.T))
     kept = values.abs() > SEPARABLE_RTOL * values.abs().max()
@@ -29,7 +29,7 @@ def separate(function: Callable[[Any, Any], Tensor], places: Tensor) -> tuple[Te
     return features, values[kept]
 
 
-def _chebyshev_subset(places: Tensor) -> Tensor:
+def chebyshev_subset(places: Tensor) -> Tensor:
     low, high = places.min(), places.max()
     angles = torch.linspace(0.0, torch.pi, _PIVOTS, dtype=places.dtype, device=places.device)
     wanted = 0.5 * (low + high) - 0.5 * (high - low) * torch.cos(angles)
