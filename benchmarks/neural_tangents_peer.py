@@ -2,7 +2,8 @@
 
 Runs in an environment of its own and never imports notsodeep. The DEQ is unrolled: h ← φ(h) W + x U, L times from h = x U,
 one stax layer in a lax.fori_loop inside one jit; the NTK of the untied layers goes to that of the tied one as L grows.
-Two forms: "whole", one call on x against itself, and "tiles", the lower triangle by square tiles, each mirrored.
+Three forms: "steps", a jitted layer in a Python loop; "whole", the loop inside one jit; "tiles", that on the square tiles of
+the lower triangle, each mirrored by hand.
 
 The environment (Python 3.11):
   python3.11 -m venv NT && NT/bin/pip install neural-tangents==0.6.5 jax==0.4.25 jaxlib==0.4.25 tf2jax==0.3.5 \
@@ -15,10 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import sys
 import time
 import warnings
+from functools import partial
 
 import numpy as np
 
@@ -55,15 +56,25 @@ def unrolled(kernels):
     injection, layer, readout = kernels
 
     def run(x1, x2, layers):
-        drive = injection(x1, x2, None)
-        if (
-            x2 is None
-        ):  # variances and the kernel's diagonal otherwise differ in the last bit, and √ of that shows in the NTK
-            drive = drive.replace(cov1=jnp.diagonal(drive.nngp))
+        drive = started(injection, x1, x2)
         last = readout(jax.lax.fori_loop(0, layers, lambda _, h: layer([h, drive]), drive))
         return last.nngp, last.ntk
 
     return run
+
+
+def steps(kernels, x, layers):
+    injection, layer, readout = (jax.jit(part) for part in (partial(started, kernels[0], x2=None), *kernels[1:]))
+
+    def work():
+        h = drive = injection(x)
+        for _ in range(layers):
+            h = layer([h, drive])
+        last = readout(h)
+        return jax.block_until_ready((last.nngp, last.ntk))
+
+    work()
+    return work
 
 
 def whole(run, x, layers):
@@ -101,30 +112,31 @@ def search(options, x) -> None:
         injection, layer, readout = network(options.activation, degree, x.shape[1], options.var_a)
         step = jax.jit(lambda h, drive, layer=layer: layer([h, drive]))
         h = drive = started(injection, x, None)
-        steps = []
+        after = []
         for _ in range(options.layers):
             h = step(h, drive)
             last = readout(h)
-            steps.append((last.nngp, last.ntk))
-        found[str(degree)] = np.asarray(steps)  # (layers, 2, n, n)
+            after.append((last.nngp, last.ntk))
+        found[str(degree)] = np.asarray(after)  # (layers, 2, n, n)
     np.savez(options.out, **found)
 
 
-def resident() -> float:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+def memory(field: str) -> float:
+    """MB of VmRSS (now) or VmHWM (at most) of this process. getrusage would answer with its parent's peak."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in file if line.startswith(field))
 
 
 def serve(work, out: str, versions: dict) -> None:
     """One first run, whose memory is measured; then one timed run a line of input; the kernels are saved at its end."""
-    before = resident()
+    before = memory("VmRSS")
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")  # forget the peak of the imports and the compiler
     except OSError:
         pass
     work()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6 - before
+    peak = memory("VmHWM") - before
     print(json.dumps({"memory_mb": peak, "versions": versions}), flush=True)
     result = None
     for _ in sys.stdin:
@@ -144,7 +156,7 @@ def main() -> None:
     parser.add_argument("--var-a", type=float, default=0.2)
     parser.add_argument("--layers", type=int, required=True)
     parser.add_argument("--degrees", type=int, nargs="+", default=[0], help="of the quadrature, for tanh")
-    parser.add_argument("--form", choices=("search", "whole", "tiles"), required=True)
+    parser.add_argument("--form", choices=("search", "steps", "whole", "tiles"), required=True)
     parser.add_argument("--tile", type=int, default=500)
     options = parser.parse_args()
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -157,8 +169,13 @@ def main() -> None:
         return
     import neural_tangents
 
-    run = unrolled(network(options.activation, options.degrees[0], x.shape[1], options.var_a))
-    work = whole(run, x, options.layers) if options.form == "whole" else tiles(run, x, options.layers, options.tile)
+    kernels = network(options.activation, options.degrees[0], x.shape[1], options.var_a)
+    if options.form == "steps":
+        work = steps(kernels, x, options.layers)
+    elif options.form == "whole":
+        work = whole(unrolled(kernels), x, options.layers)
+    else:
+        work = tiles(unrolled(kernels), x, options.layers, options.tile)
     serve(work, options.out, {"neural-tangents": neural_tangents.__version__, "jax": jax.__version__})
 
 

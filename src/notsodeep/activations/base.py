@@ -61,6 +61,11 @@ class Activation(ABC):
     def lipschitz_is_estimate(self) -> bool:
         return False
 
+    @property
+    def may_change(self) -> bool:
+        """Whether φ can be another function at the next call under the same name: a module that learns."""
+        return False
+
     def marks(self, device: torch.device) -> Tensor:
         """Where quadrature panels must end: the kinks, and a graded mesh around 0 and around each kink."""
         if self.grading is None:

@@ -34,6 +34,7 @@ class Custom(Activation):
     grading = 2.0**-6
     resolution = 4.0
     lipschitz_is_estimate = True
+    may_change = True
 
     @property
     def kinks(self) -> tuple[float, ...]:

@@ -44,6 +44,10 @@ class Wrapper(Activation):
     def lipschitz_is_estimate(self) -> bool:
         return self.inner.lipschitz_is_estimate
 
+    @property
+    def may_change(self) -> bool:
+        return self.inner.may_change
+
     def marks(self, device: torch.device) -> Tensor:
         return self.inner.marks(device)
 

@@ -70,9 +70,8 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     if type(core) in CLOSED_FORMS and not series:
         return Rows(tau, at.mean)
     terms = _enough_terms(core, tau) if core.degree is None else core.degree + 1
-    coefficients = tabulated(
-        Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms)), tau
-    )
+    series_of = Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms), core.may_change)
+    coefficients = tabulated(series_of, tau)
     tail, decay = _missing(coefficients, at, tau)
     if core.degree is not None:  # a polynomial is its series
         tail, decay[-1] = torch.zeros_like(tail), 0.0

@@ -83,7 +83,9 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
         bent = (m.e1 / root, m.e2 * some / root, m.e3 * some.square() / root)
         return torch.stack([m.mean / sigma, *bent, m.variance.log(), m.v2 / m.q, m.q.log()], dim=-1)
 
-    mean, e1, e2, e3, variance, v2, q = tabulated(Smooth(("moments", core), True, pure), tau).unbind(-1)
+    mean, e1, e2, e3, variance, v2, q = tabulated(Smooth(("moments", core), True, pure, core.may_change), tau).unbind(
+        -1
+    )
     variance, q = variance.exp(), q.exp()
     root = q.sqrt()
     found = Moments(mean * variance.sqrt(), e1 * root, e2 * root / tau, e3 * root / tau.square(), variance, v2 * q, q)

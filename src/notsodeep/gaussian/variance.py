@@ -49,7 +49,7 @@ def tabulated_deviation(phi: Activation, var_a: float, drive: Tensor) -> Tensor:
     def column(some: Tensor) -> Tensor:
         return equilibrium_deviation(phi, var_a, some).unsqueeze(-1)
 
-    return tabulated(Smooth(("deviation", phi, var_a), False, column), drive).squeeze(-1)
+    return tabulated(Smooth(("deviation", phi, var_a), False, column, phi.may_change), drive).squeeze(-1)
 
 
 def _power_and_slope(phi: Activation, v: Tensor, centred: bool) -> tuple[Tensor, Tensor]:

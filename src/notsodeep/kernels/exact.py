@@ -12,7 +12,7 @@ from notsodeep._types import Array
 from notsodeep.architecture import Network
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import Prepared, prepare
-from notsodeep.numerics.safe import like, refuse_if_too_large
+from notsodeep.numerics.safe import like, refuse_if_too_large, unwritten
 
 READOUTS = ("features", "preactivation")
 
@@ -82,7 +82,7 @@ def _allocated(prepared: Prepared, results: int) -> Tensor:
     n, n2 = prepared.shape
     instead = "kernel_tiles or out=… (a memory map), or sharp_kernel or equivalent_kernel, which keep O(n p)"
     refuse_if_too_large(n * results, n2, rows.dtype, rows.device, instead)
-    return torch.empty(n, n2, dtype=rows.dtype, device=rows.device)
+    return unwritten(n, n2, rows)
 
 
 def _checked(out: Any, prepared: Prepared) -> Any:

@@ -18,7 +18,7 @@ from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.fused.engine import Engine, engine_for
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
 from notsodeep.kernels.tiles import fill
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.safe import samples, unwritten
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Prepared:
             values = self._plain_tile(left, right, wanted)
         else:
             shape = left.stop - left.start, right.stop - right.start
-            values = tuple(torch.empty(shape, dtype=self.rows.dtype, device=self.rows.device) for _ in wanted)
+            values = tuple(unwritten(*shape, self.rows) for _ in wanted)
             self.engine.tile(left, right, wanted, values)
         own = self._own(left, right)
         if own is not None:

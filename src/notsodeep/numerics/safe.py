@@ -95,6 +95,14 @@ def refuse_if_too_large(rows: int, columns: int, dtype: torch.dtype, device: tor
         )
 
 
+def unwritten(rows: int, columns: int, like: Tensor) -> Tensor:
+    """An uninitialised matrix of `like`'s dtype on its device. On a CPU it is NumPy's, which asks for huge pages: to be handed
+    its memory page by page takes a large matrix a third of the time that its entries do."""
+    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
+        return torch.empty(rows, columns, dtype=like.dtype, device=like.device)
+    return torch.from_numpy(np.empty((rows, columns), np.float32 if like.dtype == torch.float32 else np.float64))
+
+
 def available_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])

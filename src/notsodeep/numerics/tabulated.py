@@ -24,12 +24,14 @@ _KEPT = 256  # panels
 class Smooth:
     """A function (n,) ↦ (n, q) in float64, on the CPU, with a name that tells it from every other one.
 
-    Columns that are summed `together` need be known only relative to the largest of them.
+    Columns that are summed `together` need be known only relative to the largest of them. What `may_change` under its name
+    is looked at again before anything kept of it is used.
     """
 
     name: Hashable
     together: bool
     call: Callable[[Tensor], Tensor]
+    may_change: bool = True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Smooth) and self.name == other.name
@@ -77,6 +79,8 @@ def _read(panels: list[Tensor | None], used: list[float], t: Tensor, place: Tens
 
 def _witness(function: Smooth, index: int) -> bytes | None:
     """The function in the middle of a panel, bit by bit: a module has the name it had, but may have learnt since."""
+    if not function.may_change:
+        return None
     try:
         return bytes(function.call(torch.tensor([(index + 0.5) * _WIDTH], dtype=torch.float64).exp()).numpy().tobytes())
     except NotContractive:

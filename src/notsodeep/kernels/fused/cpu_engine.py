@@ -16,6 +16,7 @@ from notsodeep.kernels.fused.threads import shared
 _HEIGHT, _WIDTH = 128, 2048  # of a strip of Gram values that a core keeps in its cache
 _KERNELS = {"conjugate": cpu.CONJUGATE, "tangent": cpu.TANGENT, "preactivation": cpu.PREACTIVATION}
 _EVERY_PAIR = -(1 << 40)  # a diagonal far below the tile
+_OWN = local()
 
 
 class CpuEngine(Engine):
@@ -27,7 +28,6 @@ class CpuEngine(Engine):
             kind(law.var_a), kind(law.var_b), law.stride, np.array(law.form, kind), law.limits.numpy(), kind(law.tol)
         )
         self.samples = cpu.Side(*(part.numpy() for part in (law.tau, law.inverse, law.mean, law.coefficients)))
-        self.own = local()
 
     @property
     def sides(self) -> tuple[int, int]:
@@ -57,7 +57,7 @@ class CpuEngine(Engine):
     ) -> Tensor | None:
         """A matrix product and all that comes after it, for Gram values that stay in the cache of one core."""
         i, j = _within(left, rows), _within(right, columns)
-        gram, marks = self._buffers(i.stop - i.start, j.stop - j.start)
+        gram, marks = _buffers(i.stop - i.start, j.stop - j.start, self.rows.dtype)
         torch.mm(self.rows[i], self.columns[j].T, out=gram)
         if self.symmetric:
             _blank_diagonal(gram, i.start - j.start)
@@ -71,22 +71,22 @@ class CpuEngine(Engine):
             found += cpu.solve_rows(values, top, height, shift, own, others, self.form, *here, marked)
         if found == 0:
             return None
-        open_pairs = marks.nonzero() + torch.tensor([rows.start, columns.start])
-        marks.zero_()
-        return open_pairs
+        return marks.nonzero() + torch.tensor([rows.start, columns.start])
 
     def _side(self, index: slice) -> cpu.Side:
         known = self.samples
         return cpu.Side(known.tau[index], known.inverse[index], known.mean[index], known.coefficients[:, index])
 
-    def _buffers(self, rows: int, columns: int) -> tuple[Tensor, Tensor]:
-        """Gram values and marks of this thread's tile, in memory that is kept: fresh pages cost more than the values."""
-        if getattr(self.own, "size", -1) < rows * columns:
-            self.own.size = rows * columns
-            self.own.gram = torch.empty(rows * columns, dtype=self.rows.dtype)
-            self.own.marks = torch.zeros(rows * columns, dtype=torch.uint8)
-        gram, marks = (part[: rows * columns].view(rows, columns) for part in (self.own.gram, self.own.marks))
-        return gram, marks
+
+def _buffers(rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Gram values, and marks of zero, for a strip of this thread, in memory that it keeps: fresh pages cost more."""
+    if not hasattr(_OWN, "memory"):
+        _OWN.memory = torch.empty(2, _HEIGHT * _WIDTH, dtype=torch.float64)
+    gram, marks = (
+        part.view(kind)[: rows * columns].view(rows, columns)
+        for part, kind in zip(_OWN.memory, (dtype, torch.uint8), strict=True)
+    )
+    return gram, marks.zero_()
 
 
 def _within(outer: slice, inner: slice) -> slice:

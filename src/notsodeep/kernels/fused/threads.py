@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from typing import TypeVar
 
 import torch
@@ -21,8 +23,13 @@ def shared(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result
     if threads == 1 or len(items) < 2:
         return [work(item) for item in items]
     try:
-        with ThreadPoolExecutor(min(threads, len(items)), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            return list(pool.map(work, items))
+        return list(_pool(os.getpid(), threads).map(work, items))
     finally:
         # A new thread begins with the number that was set last, by whichever thread.
         torch.set_num_threads(threads)
+
+
+@lru_cache(maxsize=2)
+def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that wait for the next call: starting them takes as long as a thousand samples. A fork has none of them."""
+    return ThreadPoolExecutor(threads, "notsodeep", torch.set_num_threads, (1,))
