@@ -15,8 +15,8 @@ demo: $(VENV)/.installed
 test: lint layers types pytest
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples scripts
+	$(BIN)/ruff format --check src tests benchmarks examples scripts
 
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
@@ -29,6 +29,26 @@ pytest: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
+
+.PHONY: docs docs-serve
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/mkdocs build --strict --site-dir build/site
+
+docs-serve: $(VENV)/.installed-dev
+	$(BIN)/mkdocs serve
+
+.PHONY: release smoke
+
+# Wheel and source archive into build/dist, looked into, and the wheel tried where nothing else is.
+release: $(VENV)/.installed-dev
+	rm -rf build/dist
+	$(BIN)/python -m build --no-isolation --outdir build/dist
+	$(BIN)/python scripts/check_dist.py build/dist
+	$(MAKE) smoke
+
+smoke:
+	$(BIN)/python scripts/clean_install.py $(wildcard build/dist/*.whl)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("notsodeep needs Python >= 3.11, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...") if sys.version_info < (3, 11) else None'

@@ -104,6 +104,7 @@ def test_a_run_that_fails_there_goes_on_here(client, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_kernels(NET, x, tmp_path / "k", tile=16, scheduler=client, progress=stop)
+    assert {path.name for path in (tmp_path / "k").iterdir()} == {"conjugate", "finished", "zarr.json"}
     client.run(time.sleep, 0.2)  # what had begun is written still
     found = write_kernels(NET, x, tmp_path / "k", tile=16)
     assert found.found >= 7
@@ -167,7 +168,8 @@ def test_the_command_line(client, notsodeep, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense", "ftp://a:1"])
-def test_a_wrong_address_is_one_line_within_seconds(notsodeep, tmp_path, address):  # noqa: F811
+def test_a_wrong_address_is_one_line_within_seconds(notsodeep, tmp_path, address, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(cluster, "_ANSWER", 1.0)
     began = time.monotonic()
     ran = notsodeep("reproduce", "L1", "--out", str(tmp_path / "run"), "--scheduler", address)
     assert ran.returncode == 2
@@ -175,6 +177,17 @@ def test_a_wrong_address_is_one_line_within_seconds(notsodeep, tmp_path, address
     assert "Traceback" not in ran.stderr
     assert ran.stderr.strip().count("\n") == 0
     assert time.monotonic() - began < 30
+
+
+def test_a_wrong_address_makes_no_folder(notsodeep, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(cluster, "_ANSWER", 0.5)
+    out = tmp_path / "run"
+    ran = notsodeep(
+        "kernel", "--data", "gmm:n=40,p=20", "--out", str(out), "--format", "zarr", "--scheduler", "tcp://a:9"
+    )
+    assert ran.returncode == 2
+    assert "There is no Dask scheduler" in ran.stderr
+    assert not out.exists()
 
 
 def test_a_scheduler_without_workers(monkeypatch):

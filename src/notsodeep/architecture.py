@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -50,8 +51,8 @@ class Implicit:
 
     def deviation(self, tau0: float) -> float:
         """τ* of a sample of norm τ0: τ*² = σ_a² E[φ²(τ*ξ)] + σ_b² τ0², with φ centred at τ* if `centre`."""
-        drive = torch.tensor([self.var_b * positive(tau0, "tau0") ** 2], dtype=torch.float64)
-        return float(equilibrium_deviation(self.phi, self.var_a, drive, centred=self.centre)[0])
+        solve = _deviation if self.phi.may_change else _kept_deviation
+        return solve(self.phi, self.var_a, self.var_b * positive(tau0, "tau0") ** 2, self.centre)
 
     def centred(self, tau0: float) -> Implicit:
         """The same network with its offset E[φ(τ*ξ)] written into the activation; itself if `centre=False`."""
@@ -78,6 +79,13 @@ class Implicit:
                 NumericsWarning,
                 stacklevel=3,
             )
+
+
+def _deviation(phi: Activation, var_a: float, drive: float, centred: bool) -> float:
+    return float(equilibrium_deviation(phi, var_a, torch.tensor([drive], dtype=torch.float64), centred=centred)[0])
+
+
+_kept_deviation = lru_cache(maxsize=256)(_deviation)
 
 
 def _centred_at(phi: Activation, tau: float) -> Activation:

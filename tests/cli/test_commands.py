@@ -83,6 +83,8 @@ def test_kernel_of_an_explicit_network(notsodeep, tmp_path):
         ),
         (["kernel", "--activation", "sign", "--kernel", "tangent", "--data", GMM], "tangent kernel"),
         (["kernel", "--form", "equivalent", "--tau0", "1", "--data", GMM], "leave out --tau0"),
+        (["kernel", "--data", GMM, "--out", ""], "'--out': it is empty; name a folder"),
+        (["kernel", "--data", "gmm:n=100000000000,p=30"], "Drawing 100000000000 × 30 samples in float64 takes"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(notsodeep, arguments, message):
@@ -105,6 +107,46 @@ def test_a_failed_design_leaves_no_file(notsodeep, tmp_path):
     ran = notsodeep("design", "--family", "hard_tanh", "--data", GMM, "--out", str(tmp_path))
     assert ran.returncode == 2
     assert list(tmp_path.iterdir()) == []
+
+
+ZARR = ["kernel", "--data", GMM, "--format", "zarr", "--out"]
+
+
+def test_other_settings_in_the_same_folder(notsodeep, tmp_path):
+    pytest.importorskip("zarr")
+    assert notsodeep(*ZARR, str(tmp_path)).returncode == 0
+    changes = {"--var-a=0.1": "network", "--data=gmm:n=80,p=64,seed=1": "the samples."}
+    for change, named in changes.items():
+        ran = notsodeep(*ZARR, str(tmp_path), change)
+        assert ran.returncode == 2
+        assert f"holds other kernels; they differ in {named}" in ran.stderr
+        assert "Name another --out, or remove that folder" in ran.stderr
+        assert "resume" not in ran.stderr
+    assert "tiles found: 1" in notsodeep(*ZARR, str(tmp_path)).stdout
+
+
+def test_a_file_in_the_place_of_the_folder(notsodeep, tmp_path):
+    pytest.importorskip("zarr")
+    (tmp_path / "taken").write_text("mine")
+    ran = notsodeep(*ZARR, str(tmp_path / "taken"))
+    assert ran.returncode == 2
+    assert "taken' is a file; name a folder" in ran.stderr
+
+
+def _interrupted(*_arguments, **_options):
+    raise KeyboardInterrupt
+
+
+def test_stopped_by_ctrl_c(notsodeep, tmp_path, monkeypatch):
+    pytest.importorskip("zarr")
+    with monkeypatch.context() as patch:
+        patch.setattr("notsodeep.kernels.store._flush", _interrupted)
+        ran = notsodeep(*ZARR, str(tmp_path))
+    assert (ran.returncode, ran.stderr, ran.stdout) == (130, "stopped; the same command goes on from here\n", "")
+    assert "tiles computed: 1" in notsodeep(*ZARR, str(tmp_path)).stdout
+    monkeypatch.setattr("notsodeep.cli.kernel.conjugate_kernel", _interrupted)
+    ran = notsodeep("kernel", "--data", GMM)
+    assert (ran.returncode, ran.stderr, ran.stdout) == (130, "stopped\n", "")
 
 
 def test_violated_bound_is_a_note_beside_the_result(notsodeep):

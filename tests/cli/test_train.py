@@ -82,7 +82,7 @@ def test_early_stop(notsodeep):
 
 def test_a_killed_program_is_resumed(notsodeep, tmp_path):
     """Killed in mid-training, with samples held out for --patience: the resumed run ends in the same weights."""
-    run = ("train", *SMALL, "--epochs", "6", "--batch", "32", "--patience", "9", "--json", "--out")
+    run = ("train", *SMALL, "--epochs", "3", "--batch", "32", "--patience", "9", "--json", "--out")
     path, checkpoint = tmp_path / "net.safetensors", tmp_path / "net.checkpoint.safetensors"
     killed = subprocess.Popen(
         [sys.executable, "-m", "notsodeep.cli", *run, str(path)],

@@ -7,6 +7,8 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.design.designer import FAMILIES
+from notsodeep.design.families import HardTanhFamily, LeakyReluFamily, QuadraticFamily
+from notsodeep.design.solve import matching, nearest
 
 
 def slopes(layer):
@@ -112,3 +114,32 @@ def test_every_layer_of_a_design_is_centred():
         taus = found.explicit.deviations(0.8)
         for layer, tau in zip(found.explicit.layers, taus, strict=False):
             assert abs(float(nsd.moments(layer, torch.tensor(tau, dtype=torch.float64)).mean)) < 1e-12
+
+
+@pytest.mark.parametrize("match", ["conjugate", "tangent"])
+@pytest.mark.parametrize("tau0", [0.7, 1.0])
+@pytest.mark.parametrize(
+    ("family", "explicit"),
+    [
+        (LeakyReluFamily(1), ["leaky_relu:0.3"]),
+        (LeakyReluFamily(2), ["leaky_relu:0.2", "leaky_relu:0.6"]),
+        (LeakyReluFamily(2), ["relu", "abs"]),
+        (QuadraticFamily(), ["quadratic:0.2,0.7", "quadratic:0.3,0.4"]),
+        (HardTanhFamily(), ["hard_tanh:0.8,1.1"]),
+        (HardTanhFamily(), ["hard_tanh:0.8,0.02"]),
+    ],
+)
+def test_a_member_of_a_family_is_among_its_candidates(family, explicit, tau0, match):
+    """Whatever scale moves between its layers: the closed forms find a network with the same four scalars."""
+    target = nsd.scalars(nsd.Explicit(explicit).centred(tau0), tau0)
+    found = matching(family, target, match)
+    assert found is not None
+    assert found.residual < 1e-12
+
+
+@pytest.mark.parametrize("match", ["conjugate", "tangent"])
+@pytest.mark.parametrize("family", [LeakyReluFamily(1), LeakyReluFamily(2), QuadraticFamily(), HardTanhFamily()])
+def test_where_no_candidate_matches_no_start_of_the_search_does(family, match):
+    for phi in ("softplus", "tanh", "gelu", "relu"):
+        target = nsd.scalars(nsd.Implicit(phi, 0.15), 1.0)
+        assert (matching(family, target, match) is None) == (not nearest(family, target, match).matches)

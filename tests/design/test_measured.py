@@ -10,24 +10,25 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.data.sources import load, standardised
+from notsodeep.design import designer
 
 MNIST = Path(os.environ.get("NOTSODEEP_DATA") or "absent") / "mnist" / "train-images-idx3-ubyte.gz"
 
 
 @pytest.fixture(scope="module")
 def mixture():
-    return nsd.GaussianMixture.two_classes(1280).sample(1600, torch.Generator().manual_seed(11))[0]
+    return nsd.GaussianMixture.two_classes(640).sample(800, torch.Generator().manual_seed(11))[0]
 
 
 def digits():
-    return standardised(load("digits", standardise=False).x[:1500])
+    return standardised(load("digits", standardise=False).x[:750])
 
 
 def mnist():
     if not MNIST.is_file():
         pytest.skip(f"MNIST is not under NOTSODEEP_DATA ({MNIST})")
     with gzip.open(MNIST) as file:
-        pixels = np.frombuffer(file.read(16 + 1500 * 784), np.uint8, offset=16).reshape(1500, 784)
+        pixels = np.frombuffer(file.read(16 + 750 * 784), np.uint8, offset=16).reshape(750, 784)
     return standardised(torch.from_numpy(pixels.astype(np.float64)))
 
 
@@ -35,7 +36,7 @@ def mnist():
 def test_gap_on_the_mixture(mixture, name, family, most):
     found = nsd.design(nsd.Implicit(name, 0.2, 0.8), x=mixture)
     assert found.family == family
-    assert found.measured.samples == 1600
+    assert found.measured.samples == 800
     assert found.measured.gap <= most
 
 
@@ -64,11 +65,13 @@ def test_measured_numbers_are_those_of_the_kernels(mixture):
     assert m.plain_scaled_gap <= m.plain_gap
 
 
-def test_large_data_is_measured_on_a_sample_and_says_so():
-    x = torch.randn(3500, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) / 20**0.5
+def test_large_data_is_measured_on_a_sample_and_says_so(monkeypatch):
+    assert designer._MEASURED_SAMPLES == 3000
+    monkeypatch.setattr(designer, "_MEASURED_SAMPLES", 300)
+    x = torch.randn(350, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) / 20**0.5
     found = nsd.design(nsd.Implicit("relu", 0.2), x=x)
-    assert (found.measured.samples, found.measured.of_samples) == (3000, 3500)
-    assert "3000 of 3500" in found.summary()
+    assert (found.measured.samples, found.measured.of_samples) == (300, 350)
+    assert "300 of 350" in found.summary()
 
 
 def test_summary_shows_every_scalar_and_gap(mixture):

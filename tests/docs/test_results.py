@@ -1,6 +1,8 @@
 """docs/results: its claims follow from its records, and hold what the documentation says of them."""
 
 import json
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,15 @@ def test_figures_are_there_and_named_in_the_readme():
     assert names == {path.stem for path in (FOLDER / "figures").glob("*.svg")}
     assert len(names) >= 14
     assert all(f"figures/{name}." in text for name in names)
+
+
+def test_the_tour_counts_the_verdicts():
+    """docs/results.md, experiment by experiment and in all."""
+    text = (FOLDER.parent / "results.md").read_text()
+    rows = re.findall(r"^\| \[([LW]\d)\]\([^)]*\) \|[^|]*\| (\d+) \| (\d+) \| (\d+) \|$", text, flags=re.MULTILINE)
+    verdicts = ("reproduced", "sharper", "not reproduced")
+    count = Counter((name.partition(".")[0], claim["verdict"]) for name, claim in CLAIMS.items())
+    assert rows == [(name, *(str(count[name, verdict]) for verdict in verdicts)) for name in EXPERIMENTS]
+    total = [sum(count[name, verdict] for name in EXPERIMENTS) for verdict in verdicts]
+    said = f"Of {len(CLAIMS)} claims {total[0]} were reproduced, {total[1]} are sharper than printed, and {total[2]} were not"
+    assert said in " ".join(text.split())

@@ -25,7 +25,7 @@ CONFIGS = {
     ),
     "L6": replace(EXPERIMENTS["L6"].quick, data="digits", widths=(32, 64), devices=("cpu",), activations=("relu",)),
     "W1": replace(
-        EXPERIMENTS["W1"].quick, constructed=(1, 4), trained=(1, 3), steps=(100, 1000), samples=100, batch=32, seeds=2
+        EXPERIMENTS["W1"].quick, constructed=(1, 4), trained=(1, 3), steps=(20, 100), samples=100, batch=32, seeds=2
     ),
     "W2": replace(EXPERIMENTS["W2"].quick, constructed=(4,), dimensions=(6,), widths=(8, 10), samples=200, seeds=3),
     "W3": replace(
@@ -38,6 +38,7 @@ CONFIGS = {
         samples=200,
         steps=200,
         level=0.02,
+        resolved_steps=400,
     ),
     "W4": replace(EXPERIMENTS["W4"].quick, rivals=("L3W8",), samples=100, steps=50, seeds=2),
     "W5": replace(EXPERIMENTS["W5"].quick, targets=("f1", "f4"), rivals=("L3W8",), width=8, steps=100, seeds=2),

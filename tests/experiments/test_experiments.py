@@ -1,6 +1,7 @@
 """Each experiment, small: what it computes, that it computes it again, and what follows."""
 
 import math
+from dataclasses import replace
 from math import log2
 
 import pytest
@@ -151,6 +152,18 @@ def test_l6_measures_both(records):
         assert abs(matched["kept_fixed_bytes"]) < 4 * width
         assert deq["kept_fixed_bytes"] >= 4 * width**2  # σ_a A/√m
         assert all(network["inference_ms"] > 0.0 < network["training_ms"] for network in (deq, matched))
+
+
+def test_w1_is_compared_in_level_where_it_trained_as_long_as_the_paper(records):
+    def levels(steps):
+        trained = [
+            replace(r, config={**r.config, "steps": steps}) for r in records["W1"] if r.config.get("steps") == 100
+        ]
+        claims = EXPERIMENTS["W1"].claims(records | {"W1": trained}, "")
+        return [claim.id for claim in claims if claim.id.endswith(".level")]
+
+    assert levels(1000) == ["W1.2^1.1000.level", "W1.2^3.1000.level"]
+    assert levels(100) == []
 
 
 def test_speed_at_equal_accuracy():

@@ -90,7 +90,8 @@ def _write_many(folder, process):
 
 
 def test_processes_do_not_lose_each_other_s_records(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.experiments.test_store"])  # imported once, for all of them
     writers = [context.Process(target=_write_many, args=(tmp_path, process)) for process in range(3)]
     for writer in writers:
         writer.start()

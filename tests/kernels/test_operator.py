@@ -178,6 +178,18 @@ def test_the_sharp_preconditioner_is_positive_definite_on_any_data(x, phi, kerne
     assert found.converged
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("choice", [None, Nystrom(100)], ids=["default", "nystrom"])
+@pytest.mark.parametrize("net", [RELU, TANH])
+def test_equal_samples_without_a_ridge(net, choice, dtype):
+    """A singular kernel, a preconditioner of full rank: no sign is lost to round-off where the system has a solution."""
+    op = TiledKernel(net, data(50, 20, dtype=dtype).repeat(2, 1), "tangent")
+    right = op @ torch.ones(100, dtype=dtype)
+    assert op.solution(right, choice).converged
+    by, v = op.preconditioner(choice), normal(100, 20, dtype=dtype)
+    assert bool(((v * by.solve(v)).sum(0) > 0).all())
+
+
 def test_the_sharp_preconditioner_gains_as_the_data_grows():
     """n = 2p → ∞: the sharp kernel tends to the kernel, so its iterations do not grow; those without it do not fall."""
     taken = {}
@@ -201,14 +213,30 @@ def test_errors_carry_numbers_and_a_remedy(monkeypatch):
         TiledKernel(RELU, data(), ridge=-1.0)
     with pytest.raises(BadInput, match="ridge"):
         TiledKernel(RELU, data()).add_ridge(torch.ones(3))
+    for ridge in (float("nan"), float("inf"), torch.full((90,), torch.inf)):
+        with pytest.raises(BadInput, match="NaN or infinity"):
+            TiledKernel(RELU, data(), ridge=ridge)
+    with pytest.raises(BadInput, match="'a' is not a number"):
+        TiledKernel(RELU, data(), ridge="a")
     op = TiledKernel(RELU, data(), ridge=1e-6)
     for shape in [(89,), (91, 2), (2, 90), (), (90, 1, 1)]:
         with pytest.raises(BadInput, match="90"):
             op.matvec(torch.ones(shape))
         with pytest.raises(BadInput, match="90"):
             op.solve(torch.ones(shape))
-    with pytest.raises(BadInput):
-        op.eigvalsh(0)
+    for k in (0, 1.5, True):
+        with pytest.raises(BadInput, match=f"k = {k}"):
+            op.eigvalsh(k)
+    with pytest.raises(BadInput, match=r"k = 1\.5"):
+        op.eigsh(1.5)
+    for choice in ("sharp", Sharp, 3):
+        with pytest.raises(BadInput, match="choose Plain"):
+            op.solve(normal(90), choice)
+    with pytest.raises(BadInput, match=r"rank = 1\.5"):
+        op.solve(normal(90), Nystrom(1.5))
+    for vector in ([1.0] * 90, np.ones(90, complex), np.full(90, "a"), torch.ones(90) * 1j):
+        with pytest.raises(BadInput, match="real numbers in a tensor or a numpy array"):
+            op.solve(vector)
     with pytest.raises(NotConverged, match="larger ridge"):
         op.solve(normal(90), Plain(), most=3)
     monkeypatch.setattr("notsodeep.numerics.safe.available_bytes", lambda _: 1000)

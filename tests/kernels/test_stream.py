@@ -44,15 +44,22 @@ def test_whole_rows_are_tiles_too():
     assert torch.allclose(torch.cat([part.conjugate for part in parts]), nsd.conjugate_kernel(NET, x), rtol=1e-9)
 
 
-@pytest.mark.parametrize("tile", [0, -3, (2, 3), (1, 2, 3), 2.5])
+@pytest.mark.parametrize("tile", [0, -3, (2, 3), (1, 2, 3), 2.5, True, "5", (2, True)])
 def test_a_tile_that_is_none_is_refused(tile):
     with pytest.raises(BadInput, match="tile"):
         list(nsd.kernel_tiles(NET, _x(5), tile=tile))
 
 
-def test_an_unknown_kernel_is_refused():
+@pytest.mark.parametrize("kernels", [("gram",), "gram", None, (), 3, [None]])
+def test_an_unknown_kernel_is_refused(kernels):
     with pytest.raises(BadInput, match="conjugate, tangent, preactivation"):
-        list(nsd.kernel_tiles(NET, _x(5), kernels=("gram",)))
+        list(nsd.kernel_tiles(NET, _x(5), kernels=kernels))
+
+
+def test_one_name_and_a_whole_number_of_numpy():
+    (part,) = nsd.kernel_tiles(NET, _x(5), tile=np.int64(5), kernels="conjugate")
+    assert part.tangent is None
+    assert torch.equal(part.conjugate, nsd.conjugate_kernel(NET, _x(5)))
 
 
 def test_out_is_written_and_returned(tmp_path):

@@ -127,7 +127,7 @@ def started(context, *paths):
 
 
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
-    """kill -9 at ten random moments: the checkpoint loads each time, and the run ends where an undisturbed one does."""
+    """kill -9 at six random moments: the checkpoint loads each time, and the run ends where an undisturbed one does."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.models.training_run"])
     for name in ("first", "second"):  # the first one also waits for the imports
@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
         assert process.exitcode == 0
     expected = torch.load(tmp_path / "first.pt")
     choose, killed, opened = random.Random(0), 0, 0
-    while killed < 10:
+    while killed < 6:
         checkpoint, weights = tmp_path / "run.safetensors", tmp_path / "run.pt"
         process = started(context, checkpoint, weights)
         while killed >= 3 and process.is_alive() and not checkpoint.exists():  # three may come before there is one
@@ -158,7 +158,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
         process.join()
         checkpoint.unlink(missing_ok=True)
         weights.unlink(missing_ok=True)
-    assert opened >= 7
+    assert opened >= 3
 
 
 class Stopped(Exception):

@@ -26,7 +26,7 @@ def layer(solver=nsd.Picard(), adjoint=ADJOINTS["implicit"]):  # noqa: B008
 @pytest.mark.parametrize("adjoint", ADJOINTS)
 @pytest.mark.parametrize("name", SOLVERS)
 def test_gradcheck_and_gradgradcheck(name, adjoint):
-    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    weight, x = (t.requires_grad_() for t in contraction(2, 3))
     run = layer(SOLVERS[name], ADJOINTS[adjoint])
     assert torch.autograd.gradcheck(run, (weight, x))
     assert torch.autograd.gradgradcheck(run, (weight, x))
@@ -34,14 +34,14 @@ def test_gradcheck_and_gradgradcheck(name, adjoint):
 
 @pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(), nsd.UnrolledAdjoint()])
 def test_default_tolerances_pass_gradcheck(adjoint):
-    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    weight, x = (t.requires_grad_() for t in contraction(2, 3))
     run = lambda weight, x: nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x), adjoint=adjoint).value  # noqa: E731
     assert torch.autograd.gradcheck(run, (weight, x))
     assert torch.autograd.gradgradcheck(run, (weight, x))
 
 
 def test_third_derivatives():
-    weight, x = (t.requires_grad_() for t in contraction(2, 3))
+    weight, x = (t.requires_grad_() for t in contraction(2, 2))
 
     def first(weight, x):
         return torch.autograd.grad(layer()(weight, x).square().sum(), weight, create_graph=True)[0]
@@ -62,7 +62,7 @@ def test_second_derivatives_have_the_sign_of_calculus():
 
 def test_a_tensor_and_what_it_was_made_of_are_both_closed_over():
     # u depends on W outside of f: W's gradient must hold both ways, each once.
-    weight, x = (t.requires_grad_() for t in contraction(3, 4))
+    weight, x = (t.requires_grad_() for t in contraction(2, 3))
 
     def run(weight, x):
         u = x @ weight.T
@@ -187,7 +187,7 @@ def test_one_implicit_layer_inside_another():
             )
             return torch.sin(0.5 * inner.value + w)
 
-        return nsd.fixed_point(outer, torch.zeros(2, 3, dtype=torch.float64), nsd.Picard(), adjoint, tol=TIGHT).value
+        return nsd.fixed_point(outer, torch.zeros(1, 2, dtype=torch.float64), nsd.Picard(), adjoint, tol=TIGHT).value
 
     assert torch.autograd.gradcheck(nested, (w, v))
     assert torch.autograd.gradgradcheck(nested, (w, v))

@@ -107,3 +107,25 @@ def test_failures_carry_numbers_and_a_remedy():
         conjugate_gradients(lambda v: v * float("nan"), right)
     with pytest.raises(BadInput, match="shape"):
         conjugate_gradients(lambda v: v, torch.ones(2, 2, 2))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_right_hand_side_that_is_not_finite_is_named(bad):
+    matrix, right = system()
+    right[7, 1] = right[9, 0] = bad
+    with pytest.raises(BadInput, match=r"right-hand side holds NaN or infinity in 2 of 600 entries \(first in row 7\)"):
+        conjugate_gradients(lambda v: matrix @ v, right)
+    with pytest.raises(BadInput, match="right-hand side"):
+        conjugate_gradients(lambda v: matrix @ v, right[:, 0])
+
+
+def test_an_empty_right_hand_side_is_refused():
+    with pytest.raises(BadInput, match=r"empty: shape \(200, 0\)"):
+        conjugate_gradients(lambda v: v, torch.ones(N, 0))
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), float("inf"), "small"])
+def test_a_tolerance_is_positive_and_finite(tolerance):
+    matrix, right = system()
+    with pytest.raises(BadInput, match="tolerance"):
+        conjugate_gradients(lambda v: matrix @ v, right, tolerance=tolerance)

@@ -84,6 +84,10 @@ def test_errors_carry_numbers(monkeypatch):
     matrix = rotated(SPECTRA["no gap"])
     with pytest.raises(BadInput, match="301"):
         top_eigenpairs(lambda v: matrix @ v, matrix, 301)
+    with pytest.raises(BadInput, match=r"k = 1\.5"):
+        top_eigenpairs(lambda v: matrix @ v, matrix, 1.5)
+    with pytest.raises(BadInput, match="tolerance = -1"):
+        top_eigenpairs(lambda v: matrix @ v, matrix, 1, tolerance=-1)
     with pytest.raises(BadInput, match="block ≥ k"):
         top_eigenpairs(lambda v: matrix @ v, matrix, 5, block=4)
     with pytest.raises(BadInput, match="NaN"):

@@ -74,6 +74,14 @@ def test_any_low_rank_plus_diagonal_is_made_positive(kind):
     assert found.converged
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_nystrom_of_a_singular_matrix_stays_positive(dtype):
+    """Gains of 1/ε and more: P⁻¹ is computed by its root, so that no cancellation turns a small number into a negative one."""
+    singular = rotated(torch.cat([torch.logspace(1.0, -1.0, N // 2), torch.zeros(N // 2)]).double()).to(dtype)
+    by, inside = nystrom(lambda v: singular @ v, singular, N), singular @ normal(N, 20).to(dtype)
+    assert bool(((inside * by.solve(inside)).sum(0) > 0).all())
+
+
 def test_columns_that_do_not_matter_are_left_out():
     factor = torch.cat([normal(N, 3), 1e-6 * normal(N, 20, seed=1)], dim=1)
     by = made_positive(LowRankPlusDiagonal(factor, torch.eye(23).double(), torch.ones(N).double()), 1e-3)
@@ -103,7 +111,7 @@ def test_float32_and_the_zero_matrix():
     torch.testing.assert_close(nothing.solve(torch.ones(N, 1).double()), torch.ones(N, 1).double())
 
 
-@pytest.mark.parametrize("rank", [0, N + 1])
+@pytest.mark.parametrize("rank", [0, N + 1, 1.5, True])
 def test_a_rank_that_is_none_is_refused(rank):
     with pytest.raises(BadInput, match="rank"):
         nystrom(lambda v: MATRIX @ v, MATRIX, rank)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import like, positive, refuse_if_too_large, samples
+from notsodeep.numerics.safe import is_whole, like, positive, refuse_if_too_large, samples
 
 CPU = torch.device("cpu")
 
@@ -161,3 +161,15 @@ def test_the_size_of_an_entry_counts():
 
 def test_a_result_that_fits_is_let_through():
     assert refuse_if_too_large(10, 10, torch.float64, CPU, "matvec") is None
+
+
+def test_what_takes_the_memory_is_named():
+    with pytest.raises(BadInput, match=r"^A 1000000000 × 1000000000 kernel in float64 takes"):
+        refuse_if_too_large(10**9, 10**9, torch.float64, CPU, "matvec")
+    with pytest.raises(BadInput, match=r"^Two of them in float64 takes"):
+        refuse_if_too_large(10**9, 10**9, torch.float64, CPU, "matvec", "Two of them")
+
+
+def test_whole_numbers():
+    assert all(map(is_whole, (0, -3, np.int64(5), np.uint8(1))))
+    assert not any(map(is_whole, (True, np.bool_(True), 1.0, "1", None, np.float64(2))))

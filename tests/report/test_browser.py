@@ -2,67 +2,31 @@
 
 import base64
 import json
-import shutil
 from itertools import pairwise
 
 import pytest
 
 from notsodeep.report.results import write_results
+from tests.browser import browser, needs_browser, scheme, set_width  # noqa: F401 (a fixture)
 from tests.report.made_up import EXPERIMENTS, record, units, whole_run
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (BROWSER and DRIVER), reason="needs chromium and chromedriver")
-
-_FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in (*_FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
+pytestmark = needs_browser
 
 
 @pytest.fixture
-def page(browser, run_of):
+def page(browser, run_of):  # noqa: F811
     """The browser, with the report of a made-up run open, in light and wide."""
     kinds = [
         record("L5", unit, config={"kind": f"kind {unit.seed}", "data": "fashion-mnist", "n": unit.n, "seed": 7})
         for unit in units((9, 10))
     ]
     store = run_of([*whole_run("full", EXPERIMENTS), *kinds])
-    _scheme(browser, "light")
-    _width(browser, 1280)
+    scheme(browser, "light")
+    set_width(browser, 1280)
     for log in ("browser", "performance"):
         browser.get_log(log)
     browser.get(write_results(store, store.folder).page.as_uri())
     return browser
-
-
-def _scheme(browser, name):
-    feature = {"name": "prefers-color-scheme", "value": name}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-
-
-def _width(browser, width):
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def test_shows_everything_and_complains_of_nothing(page):
@@ -86,7 +50,7 @@ def test_asks_nobody_for_anything(page):
 
 @pytest.mark.parametrize("width", [320, 380, 700, 1280])
 def test_never_wider_than_the_screen(page, width):
-    _width(page, width)
+    set_width(page, width)
     assert page.execute_script("return innerWidth") == width
     assert page.execute_script("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
@@ -101,14 +65,14 @@ def test_headings_go_one_level_at_a_time(page):
 def test_claims_stack_where_it_is_narrow(page):
     display = "return getComputedStyle(document.querySelector('tr.claim td')).display"
     assert page.execute_script(display) == "table-cell"
-    _width(page, 380)
+    set_width(page, 380)
     assert page.execute_script(display) == "block"
 
 
 def test_dark_and_light(page):
     ground = "return getComputedStyle(document.body).backgroundColor"
     light = page.execute_script(ground)
-    _scheme(page, "dark")
+    scheme(page, "dark")
     assert light == "rgb(255, 255, 255)"
     assert page.execute_script(ground) != light
     plate = "return getComputedStyle(document.querySelector('.plate')).backgroundColor"
@@ -116,7 +80,7 @@ def test_dark_and_light(page):
 
 
 def test_prints(page):
-    _scheme(page, "dark")
+    scheme(page, "dark")
     pdf = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     assert pdf.startswith(b"%PDF")
     assert len(pdf) > 20_000

@@ -2,6 +2,7 @@
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, custom
+from notsodeep.activations.expression import Formula, expression
 from notsodeep.activations.piecewise import (
     Abs,
     Elu,
@@ -40,6 +41,7 @@ __all__ = [
     "Custom",
     "Elu",
     "Erf",
+    "Formula",
     "Gaussian",
     "Gelu",
     "HardTanh",
@@ -59,4 +61,5 @@ __all__ = [
     "Tanh",
     "activation",
     "custom",
+    "expression",
 ]

@@ -60,14 +60,20 @@ class Custom(Activation):
 
 def custom(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
     """`function` as an activation. Its kinks are found on [−64, 64] unless they are given."""
+    activation = look_at(function, kinks, name)
+    if doubt := unresolved(activation):
+        warnings.warn(doubt, NumericsWarning, stacklevel=2)
+    return activation
+
+
+def look_at(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
+    """`custom` without its warning."""
     label = name or getattr(function, "__name__", None) or type(function).__name__
     _check_elementwise(function, label)
     places = find_kinks(function) if kinks is None else _given(kinks, label)
     jumps = _find_jumps(function, places)
     steepest = math.inf if jumps else _steepest_slope(function, places)
-    activation = Custom(function, label, places, jumps, steepest)
-    _warn_if_not_resolved(activation)
-    return activation
+    return Custom(function, label, places, jumps, steepest)
 
 
 def _given(kinks: Iterable[float], label: str) -> tuple[float, ...]:
@@ -94,6 +100,7 @@ def find_kinks(function: Function) -> tuple[float, ...]:
     piece shrinks with the interval.
     """
     found: list[float] = []
+    largest = 0.0
     for order in range(3):
         edges = _grid()
         try:
@@ -103,8 +110,11 @@ def find_kinks(function: Function) -> tuple[float, ...]:
         ):  # torch knows no second derivative of some of its functions; they are searched to the first
             break
         change, scale = values.diff().abs(), float(values.abs().max()) + 1e-300
+        largest = max(largest, scale)
+        # The curvature of a straight piece can be rounding errors alone.
+        floor = max(1e-7 * scale, 1e-12 * largest)
         around = torch.maximum(change.roll(2), change.roll(-2))
-        stands_out = torch.nonzero((change > 3.0 * around) & (change > 1e-7 * scale)).flatten()
+        stands_out = torch.nonzero((change > 3.0 * around) & (change > floor)).flatten()
         lower, upper, first = edges[stands_out], edges[stands_out + 1], change[stands_out]
         for _ in range(60):
             middle = 0.5 * (lower + upper)
@@ -115,13 +125,13 @@ def find_kinks(function: Function) -> tuple[float, ...]:
         last = (_order(function, upper + 1e-9, order) - _order(function, lower - 1e-9, order)).abs()
         found += (0.5 * (lower + upper))[last > 0.3 * first].tolist()
     merged: list[float] = []
-    for place in sorted(_rounded(place) for place in found):
+    for place in sorted(rounded(place) for place in found):
         if not merged or place - merged[-1] > 1e-6:
             merged.append(place + 0.0)
     return tuple(merged)
 
 
-def _rounded(place: float) -> float:
+def rounded(place: float) -> float:
     """A place that was found within a rounding error of a short number is that number."""
     short = round(place, 6)
     return short if abs(place - short) < 1e-12 else place
@@ -210,8 +220,8 @@ def _check_derivative(function: Function, label: str, places: Tensor) -> None:
         )
 
 
-def _warn_if_not_resolved(activation: Custom) -> None:
-    """Compare E[φ²] and E[φ'²] on the package's panels and on much narrower ones, at two deviations."""
+def unresolved(activation: Custom) -> str | None:
+    """What to warn of, where E[φ²] or E[φ'²] differ between the package's panels and much narrower ones, at two deviations."""
     for tau in (1.0, 30.0):
         std = torch.tensor(tau, dtype=torch.float64)
         spacings = (min(3.0, activation.resolution / tau), 0.002)
@@ -222,11 +232,9 @@ def _warn_if_not_resolved(activation: Custom) -> None:
             first, second = (float(rule.mean_of(what(rule.u) ** power)) for rule in (coarse, fine))
             scale = max(abs(second), floor, 1e-300)
             if abs(first - second) > _RESOLVED_RTOL * scale:
-                warnings.warn(
+                return (
                     f"The moments of {activation.label} are known to {abs(first - second) / scale:.0e} only (at τ = {tau:g}): "
                     "it varies faster than the quadrature can follow, or has kinks that were not found. Pass its kinks: "
-                    "nsd.custom(f, kinks=[…]).",
-                    NumericsWarning,
-                    stacklevel=3,
+                    "nsd.custom(f, kinks=[…])."
                 )
-                return
+    return None

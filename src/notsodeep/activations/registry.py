@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import custom
+from notsodeep.activations.expression import expression
 from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linear, Relu, Sign, Softsign
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.smooth import Arctan, Cos, Erf, Gaussian, Gelu, Sigmoid, Silu, Sin, Softplus, Tanh
@@ -41,22 +43,31 @@ FACTORIES: dict[str, Callable[..., Activation]] = {
     "hermite": lambda *coefficients: HermiteSeries(coefficients),
 }
 
+# x, X or 3x as a word of its own, in a text that is more than words.
+_VARIABLE = re.compile(r"(?<![A-Za-z_])[xX](?![A-Za-z0-9_])")
+_MORE_THAN_WORDS = re.compile(r"[^\w\s:]|\d\s*[xX]|[^\x00-\x7f]")
+
 
 def activation(spec: ActivationLike) -> Activation:
-    """An activation from a name ("relu", "leaky_relu:0.1", "hard_tanh:0.76,1.2"), a value, or a torch function."""
+    """An activation from a name ("relu", "leaky_relu:0.1", "hard_tanh:0.76,1.2"), an expression in x ("x*tanh(x)"), a value,
+    or a torch function."""
     if isinstance(spec, Activation):
         return spec
     if isinstance(spec, str):
         return _named(spec)
     if callable(spec):
         return custom(spec)
-    raise BadInput(f"{spec!r} is no activation; pass a name, an Activation or an element-wise torch function.")
+    raise BadInput(
+        f"{spec!r} is no activation; pass a name, an expression in x, an Activation or an element-wise torch function."
+    )
 
 
 def _named(spec: str) -> Activation:
     name, _, arguments = spec.partition(":")
     name = name.strip().lower().replace("-", "_")
     if name not in FACTORIES:
+        if _VARIABLE.search(spec) and _MORE_THAN_WORDS.search(spec):
+            return expression(spec)
         near = difflib.get_close_matches(name, FACTORIES, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known names: {', '.join(sorted(FACTORIES))}."
         raise BadInput(f"There is no activation named {name!r}; {hint}", nearest=near)

@@ -5,6 +5,7 @@ from notsodeep.cli import (  # noqa: F401 (each adds its command)
     compile,
     data,
     design,
+    explore,
     kernel,
     report,
     reproduce,

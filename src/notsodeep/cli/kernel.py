@@ -24,16 +24,16 @@ from notsodeep.cli.options import (
     VarAOption,
     VarBOption,
 )
-from notsodeep.cli.program import app, print_json, working
+from notsodeep.cli.program import app, err, print_json, working
 from notsodeep.cli.program import out as stdout
-from notsodeep.data.files import output_folder, write_array, write_columns, write_json
+from notsodeep.data.files import output_folder, refuse_file, write_array, write_columns, write_json
 from notsodeep.data.sources import Dataset, load
 from notsodeep.data.statistics import MixtureStatistics, tau0
 from notsodeep.errors import BadInput
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.sharp import sharp_kernel
-from notsodeep.kernels.written import write_kernels
+from notsodeep.kernels.written import WrittenKernels, write_kernels
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 from notsodeep.numerics.spectrum import top_eigenvalues
 
@@ -89,7 +89,7 @@ def kernel_command(
         dataset = load(data, standardise, labels)
         net = _network(activation, var_a, var_b, layers, centre, dataset, tau0)
         if out is not None and file_format is Format.zarr:
-            record = _streamed(net, dataset, kernel.value, tau0, output_folder(out), scheduler, say)
+            record = _streamed(net, dataset, kernel.value, tau0, out, scheduler, say)
             _tell(record, as_json, f"{out / 'kernel.zarr'}, kernel.json")
             return
         say(f"computing the {form.value} {kernel.value} kernel")
@@ -145,8 +145,9 @@ def _streamed(
     def progress(done: int, total: int) -> None:
         say(f"computing the exact {kernel} kernel: {done} of {total} tiles")
 
+    refuse_file(folder)
     started = time.perf_counter()
-    written = write_kernels(
+    written = _written(
         net,
         dataset.x,
         folder / "kernel.zarr",
@@ -160,6 +161,19 @@ def _streamed(
     record |= {"seconds": round(time.perf_counter() - started, 3)}
     write_json(folder / "kernel.json", record)
     return record
+
+
+def _written(*arguments: Any, **options: Any) -> WrittenKernels:
+    """`write_kernels`, with what it says in the words of the command line."""
+    try:
+        return write_kernels(*arguments, **options)
+    except BadInput as error:
+        if "differ" not in error.data:
+            raise
+        raise BadInput(f"{error.what} Name another --out, or remove that folder to replace them.") from None
+    except KeyboardInterrupt:
+        err.print("stopped; the same command goes on from here")
+        raise typer.Exit(130) from None
 
 
 def _network(

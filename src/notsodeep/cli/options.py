@@ -8,7 +8,11 @@ from typing import Annotated
 import typer
 
 ActivationOption = Annotated[
-    str, typer.Option(help="Activation of the DEQ: a name, with parameters after a colon (leaky_relu:0.1).")
+    str,
+    typer.Option(
+        help="Activation of the DEQ: a name, with parameters after a colon (leaky_relu:0.1), or an expression in x, such as "
+        "'x*tanh(x)'."
+    ),
 ]
 VarAOption = Annotated[float, typer.Option(help="σ_a², the variance of the recurrent weights.")]
 VarBOption = Annotated[float | None, typer.Option(help="σ_b², the variance of the input weights. [default: 1 − var_a]")]
@@ -29,7 +33,18 @@ StandardiseOption = Annotated[
 ]
 Tau0Option = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-OutOption = Annotated[Path | None, typer.Option(help="Folder to write the results to.")]
+
+
+def _folder(text: str) -> Path:
+    """Of an empty text pathlib makes the current folder."""
+    if not text:
+        raise typer.BadParameter("it is empty; name a folder, or . for this one.")
+    return Path(text)
+
+
+OutOption = Annotated[
+    Path | None, typer.Option(parser=_folder, metavar="<path>", help="Folder to write the results to.")
+]
 LabelsOption = Annotated[
     str | None,
     typer.Option(help="Where a file's labels are: a column by name or number, an array of an .npz, or another file."),

@@ -13,21 +13,36 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 from notsodeep import __version__
 from notsodeep.errors import NotSoDeepError, NumericsWarning
 
+# No markup: what is printed may hold brackets of its own, in a path for example.
+out = Console(highlight=False, markup=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Program(TyperGroup):
+    """Says that it was stopped, which Typer does not."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            err.print("stopped")
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
     name="notsodeep",
+    cls=_Program,
     help="Turn a deep equilibrium model into an equivalent explicit network, and measure how close they are on your own data.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-# No markup: what is printed may hold brackets of its own, in a path for example.
-out = Console(highlight=False, markup=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -88,6 +103,3 @@ def main() -> None:
         )
         err.print("(NOTSODEEP_TRACEBACK=1 shows where.)")
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("stopped")
-        sys.exit(130)

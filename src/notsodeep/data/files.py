@@ -18,13 +18,18 @@ from notsodeep.errors import BadInput
 
 def output_folder(path: Path) -> Path:
     """The folder, made if it is not there; `BadInput` if it cannot be."""
-    if path.exists() and not path.is_dir():
-        raise BadInput(f"{str(path)!r} is a file; name a folder.")
+    refuse_file(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"Cannot make the folder {str(path)!r}: {error.strerror}.") from error
     return path
+
+
+def refuse_file(path: Path) -> None:
+    """`BadInput` where a folder is wanted and a file is in its place."""
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{str(path)!r} is a file; name a folder.")
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:

@@ -94,7 +94,8 @@ def _mixture(arguments: str) -> Dataset:
     asked = settings("gmm", arguments, _MIXTURE)
     n, p, seed = (whole("gmm", key, asked[key]) for key in ("n", "p", "seed"))
     separation, spread = (number("gmm", key, asked[key]) for key in ("separation", "spread"))
-    refuse_if_too_large(2 * n, p, torch.float64, torch.device("cpu"), "fewer samples or features")
+    what = f"Drawing {n} × {p} samples"  # with a copy on the way
+    refuse_if_too_large(2 * n, p, torch.float64, torch.device("cpu"), "fewer samples or features", what)
     mixture = GaussianMixture.two_classes(p, separation, spread)
     x, y = mixture.sample(n, torch.Generator().manual_seed(seed))
     return Dataset(x, y, f"two-class Gaussian mixture (seed {seed})")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +21,15 @@ Table = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
 """The samples, and the labels that the same file holds."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """A table to read: a file, or one in memory. `name` is what messages call it; `delimiter` is for .csv."""
+
+    content: Path | BinaryIO
+    name: str
+    delimiter: str = ","
+
+
 def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
     """Samples (n, p), labels (n,) or none, and the names of the classes if the labels are words. `labels` names a column by
     name or number (below 0 from the end), an array of an .npz, or another file; an .npz may hold x and y."""
@@ -28,7 +40,7 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         raise BadInput(f"There is no file {str(path)!r}.")
     wanted = None if labels is None else str(labels)
     try:
-        array, inside = READERS[suffix](path, wanted)
+        array, inside = READERS[suffix](Source(path, str(path)), wanted)
     except BadInput:
         raise
     except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
@@ -66,7 +78,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _column(columns: Sequence[str] | int, wanted: str | None, path: Path) -> int | None:
+def _column(columns: Sequence[str] | int, wanted: str | None, source: Source) -> int | None:
     """The number of the column that `wanted` means, or None if it is a file of labels. `columns`: names, or how many."""
     names = [] if isinstance(columns, int) else list(columns)
     total = columns if isinstance(columns, int) else len(names)
@@ -84,77 +96,101 @@ def _column(columns: Sequence[str] | int, wanted: str | None, path: Path) -> int
             return number % total
     there = f"it has {', '.join(names)}" if names else f"it has no names, only numbers 0 … {total - 1}"
     raise BadInput(
-        f"{str(path)!r} has no column {wanted!r}; {there}. Or name a {', '.join(LABEL_FILES)} file of labels.",
+        f"{source.name!r} has no column {wanted!r}; {there}. Or name a {', '.join(LABEL_FILES)} file of labels.",
         columns=names or list(range(total)),
     )
 
 
-def _only_a_file(wanted: str | None, path: Path, held: str) -> None:
+def _only_a_file(wanted: str | None, source: Source, held: str) -> None:
     if wanted is not None and Path(wanted).suffix.lower() not in LABEL_FILES:
-        raise BadInput(f"{str(path)!r} holds {held}, no {wanted!r}; name a {', '.join(LABEL_FILES)} file of labels.")
+        raise BadInput(f"{source.name!r} holds {held}, no {wanted!r}; name a {', '.join(LABEL_FILES)} file of labels.")
 
 
-def _npy(path: Path, wanted: str | None) -> Table:
-    _only_a_file(wanted, path, "one array")
-    return np.asarray(np.load(path, allow_pickle=False)), None
+def _npy(source: Source, wanted: str | None) -> Table:
+    _only_a_file(wanted, source, "one array")
+    return np.asarray(np.load(source.content, allow_pickle=False)), None
 
 
-def _npz(path: Path, wanted: str | None) -> Table:
-    with np.load(path, allow_pickle=False) as archive:
+def _npz(source: Source, wanted: str | None) -> Table:
+    with np.load(source.content, allow_pickle=False) as archive:
         names = archive.files
         others = [name for name in names if name != wanted]
         if not others or (len(others) > 1 and "x" not in others):
             raise BadInput(
-                f"{str(path)!r} holds {', '.join(names) or 'nothing'}; name the samples x, or keep one array only."
+                f"{source.name!r} holds {', '.join(names) or 'nothing'}; name the samples x, or keep one array only."
             )
         x = np.asarray(archive["x" if "x" in others else others[0]])
         if wanted in names:
             return x, np.asarray(archive[wanted])
-        _only_a_file(wanted, path, ", ".join(names))
+        _only_a_file(wanted, source, ", ".join(names))
         return x, np.asarray(archive["y"]) if wanted is None and {"x", "y"} <= set(names) else None
 
 
-def _csv(path: Path, wanted: str | None) -> Table:
-    """Comma-separated numbers, with or without a line of column names: the first line without a single number, or, as
-    np.savetxt writes it, the last of the lines above the numbers that begin with #."""
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        above, named, line = 0, "", lines.readline()
-        while line and (not line.strip() or line.lstrip().startswith("#")):
-            above, named, line = above + 1, line.strip().lstrip("# ") or named, lines.readline()
-        first, names = (next(csv.reader([text]), []) for text in (line, named))
-        first, names = ([cell.strip() for cell in cells] for cells in (first, names))
-        header, has_names = above, len(names) == len(first)
-        if not any(map(is_number, first)):
-            header, names, has_names = above + 1, first, True
-        column = _column(names if has_names else len(first), wanted, path)
-        others = None if column is None else [i for i in range(len(first)) if i != column]
+@contextmanager
+def _lines(source: Source) -> Iterator[TextIO]:
+    if isinstance(source.content, Path):
+        with source.content.open(encoding="utf-8-sig", newline="") as lines:
+            yield lines
+        return
+    source.content.seek(0)
+    lines = io.TextIOWrapper(source.content, encoding="utf-8-sig", newline="")
+    try:
+        yield lines
+    finally:
+        lines.detach()  # or the stream, which is the caller's, is closed with it
+
+
+def _head(lines: TextIO, delimiter: str) -> tuple[int, Sequence[str] | int]:
+    """How many lines stand above the numbers, and the columns: their names, or how many. The names are the first line without
+    a single number, or, as np.savetxt writes it, the last of the lines above the numbers that begin with #."""
+    above, named, line = 0, "", lines.readline()
+    while line and (not line.strip() or line.lstrip().startswith("#")):
+        above, named, line = above + 1, line.strip().lstrip("# ") or named, lines.readline()
+    first, names = (next(csv.reader([text], delimiter=delimiter), []) for text in (line, named))
+    first, names = ([cell.strip() for cell in cells] for cells in (first, names))
+    if not any(map(is_number, first)):
+        return above + 1, first
+    return above, names if len(names) == len(first) else len(first)
+
+
+def csv_columns(source: Source) -> Sequence[str] | int:
+    """The names of a .csv file's columns, or how many there are."""
+    with _lines(source) as lines:
+        return _head(lines, source.delimiter)[1]
+
+
+def _csv(source: Source, wanted: str | None) -> Table:
+    """Comma-separated numbers, with or without a line of column names."""
+    with _lines(source) as lines:
+        header, columns = _head(lines, source.delimiter)
+        column = _column(columns, wanted, source)
+        total = columns if isinstance(columns, int) else len(columns)
+        others = None if column is None else [i for i in range(total) if i != column]
         if others == []:
-            raise BadInput(f"{str(path)!r} has one column only: with that as labels, no features are left. Add some.")
+            raise BadInput(f"{source.name!r} has one column only: with that as labels, no features are left. Add some.")
+        how: dict[str, Any] = {"delimiter": source.delimiter, "skiprows": header, "comments": None, "quotechar": '"'}
         lines.seek(0)
-        x = np.loadtxt(lines, delimiter=",", skiprows=header, ndmin=2, usecols=others, comments=None, quotechar='"')
+        x = np.loadtxt(lines, ndmin=2, usecols=others, **how)
         if column is None:
             return x, None
         lines.seek(0)
-        y = np.loadtxt(
-            lines, delimiter=",", skiprows=header, ndmin=1, usecols=column, dtype=str, comments=None, quotechar='"'
-        )
-        return x, y
+        return x, np.loadtxt(lines, ndmin=1, usecols=column, dtype=str, **how)
 
 
-def _parquet(path: Path, wanted: str | None) -> Table:
+def _parquet(source: Source, wanted: str | None) -> Table:
     try:
         from pyarrow import parquet
     except ImportError:
         raise BadInput("Reading a .parquet file needs pyarrow: pip install 'notsodeep[parquet]'.") from None
-    table = parquet.read_table(path)
-    column = _column(table.column_names, wanted, path)
+    table = parquet.read_table(source.content)
+    column = _column(table.column_names, wanted, source)
     others = [np.asarray(values) for i, values in enumerate(table.columns) if i != column]
     if not others:
-        raise BadInput(f"{str(path)!r} has the columns {', '.join(table.column_names)}: no features are left.")
+        raise BadInput(f"{source.name!r} has the columns {', '.join(table.column_names)}: no features are left.")
     return np.column_stack(others), None if column is None else np.asarray(table.columns[column])
 
 
-READERS: dict[str, Callable[[Path, str | None], Table]] = {
+READERS: dict[str, Callable[[Source, str | None], Table]] = {
     ".npy": _npy,
     ".npz": _npz,
     ".csv": _csv,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,10 +13,10 @@ from notsodeep._types import Array
 from notsodeep.architecture import Explicit, Implicit
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.design.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
-from notsodeep.design.hermite import hermite_network
+from notsodeep.design.hermite import hermite_network, shortened
 from notsodeep.design.matching import compare_scalars, matched_names
 from notsodeep.design.result import Design, Measured
-from notsodeep.design.solve import Fit, fit
+from notsodeep.design.solve import Fit, matching, nearest
 from notsodeep.errors import BadInput, NoMatch
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
@@ -67,7 +68,7 @@ def design(
     target = scalars(net, radius)
     if not all(torch.isfinite(torch.tensor(getattr(target, name))) for name in names):
         raise BadInput(f"{net} has no {match} kernel to match: one of {', '.join(names)} is infinite.")
-    chosen, explicit, note = _choose(net, target, names, family, match, data)
+    chosen, explicit, note = choose(net, target, family, match, data)
     reached = scalars(explicit, radius)
     comparisons = compare_scalars(target, reached, names)
     # On inputs of equal norm α2 (β2) multiplies zero: a Hermite design has no say in it and is not judged by it.
@@ -87,30 +88,29 @@ def design(
     )
 
 
-def _choose(
-    net: Implicit, target: Scalars, names: tuple[str, ...], family: str, match: str, data: Tensor | None
-) -> tuple[str, Explicit, str]:
-    """(family, network, note), or `NoMatch`."""
+def choose(net: Implicit, target: Scalars, family: str, match: str, data: Tensor | None) -> tuple[str, Explicit, str]:
+    """(family, network, note), or `NoMatch`. `data` tell how long a Hermite series may be."""
     kind, _, argument = family.partition(":")
     if kind == "hermite":
         return _hermite(net, target.tau0, match, data, argument)
     if kind == "auto":
         for name, candidate in _SHALLOWEST_FIRST:
-            found = fit(candidate, target, names)
-            if found.matches:
+            found = matching(candidate, target, match)
+            if found is not None:
                 return name, found.explicit, ""
         return _hermite(net, target.tau0, match, data, "")
     if kind not in FAMILIES:
         raise BadInput(f"There is no family {family!r}; choose auto, hermite, {', '.join(FAMILIES)}.")
-    fits = [fit(candidate, target, names) for candidate in FAMILIES[kind]]
-    for found in fits:
-        if found.matches:
+    for candidate in FAMILIES[kind]:
+        found = matching(candidate, target, match)
+        if found is not None:
             return kind, found.explicit, ""
-    raise _no_match(net, target, names, kind, min(fits, key=lambda found: found.residual))
+    best = min((nearest(candidate, target, match) for candidate in FAMILIES[kind]), key=lambda near: near.residual)
+    raise _no_match(net, target, match, kind, best)
 
 
-def _no_match(net: Implicit, target: Scalars, names: tuple[str, ...], kind: str, best: Fit) -> NoMatch:
-    others = (name for name, candidate in _SHALLOWEST_FIRST if name != kind and fit(candidate, target, names).matches)
+def _no_match(net: Implicit, target: Scalars, match: str, kind: str, best: Fit) -> NoMatch:
+    others = (name for name, candidate in _SHALLOWEST_FIRST if name != kind and matching(candidate, target, match))
     suggestion = next(others, "hermite")
     table = ", ".join(f"{c.name} {c.target:.6g} (reached {c.reached:.6g})" for c in best.comparisons)
     return NoMatch(
@@ -135,16 +135,25 @@ def _hermite(net: Implicit, tau0: float, match: str, data: Tensor | None, terms:
     elif data is None or spread <= _EQUAL_NORMS_RTOL:
         count = _HERMITE_TERMS[-1]
     else:
-        some = _evenly(data, _TRIAL_SAMPLES)
-        exact = _KERNELS[match](net, some, tau0=tau0)
-        count = min(
-            _HERMITE_TERMS,
-            key=lambda k: relative_gap(exact, _KERNELS[match](hermite_network(net, tau0, k, match), some)),
-        )
+        count = _best_length(net, tau0, match, _evenly(data, _TRIAL_SAMPLES))
     note = "A Hermite design is exact on inputs of equal norm, up to its number of terms."
     if spread > _EQUAL_NORMS_RTOL:
         note += f" The norms of this data spread over {spread:.2g} τ0: the measured gap says what that costs."
     return f"hermite:{count}", hermite_network(net, tau0, count, match), note
+
+
+def _best_length(net: Implicit, tau0: float, match: str, some: Tensor) -> int:
+    """The number of terms with the smallest gap on the samples: more are tried until two in a row have done worse."""
+    exact, longest = _KERNELS[match](net, some, tau0=tau0), hermite_network(net, tau0, _HERMITE_TERMS[-1], match)
+    best, smallest, worse = _HERMITE_TERMS[0], math.inf, 0
+    for terms in _HERMITE_TERMS:
+        gap = relative_gap(exact, _KERNELS[match](shortened(longest, terms), some))
+        worse = worse + 1 if gap > smallest else 0
+        if gap < smallest:
+            best, smallest = terms, gap
+        if worse == 2:
+            break
+    return best
 
 
 def _evenly(data: Tensor, most: int) -> Tensor:

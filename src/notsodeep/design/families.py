@@ -11,9 +11,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import product
 
+from scipy.optimize import brentq
+
 from notsodeep.activations import Activation, HardTanh, Polynomial, Rectifier
 from notsodeep.architecture import Explicit
+from notsodeep.design.closed import QUADRATIC, RECTIFIER, Layer
 from notsodeep.gaussian.affine import affine_parts
+from notsodeep.scalars import Scalars
+
+_TINY, _ROUND_OFF = 1e-300, 1e-14
 
 
 class Family(ABC):
@@ -29,7 +35,11 @@ class Family(ABC):
     @property
     @abstractmethod
     def starts(self) -> list[tuple[float, ...]]:
-        """Where a solver begins; together they reach every solution that we know of."""
+        """Where a solver begins that looks for the nearest member, where none matches."""
+
+    @abstractmethod
+    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+        """All the members that could have the target's kernel, to round-off: those that share its other scalars."""
 
     @abstractmethod
     def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
@@ -43,6 +53,27 @@ class HardTanhFamily(Family):
     label = "hard_tanh"
     depth = 1
     starts = [(0.0, 0.0), (-0.5, 1.0), (0.5, -1.0), (-1.0, -2.0)]  # noqa: RUF012
+
+    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+        """With s = c/τ0 and P = P(|ξ| < s): α1 = a²P², γ² = a²τ0² E[clip²(ξ, ±s)]; β1 = 2α1, κ² = γ² + a²τ0²P. The share of
+        γ²/(τ0² α1), or of κ²/(τ0² β1), falls in s."""
+        conjugate = kernel == "conjugate"
+        slope = target.alpha1 if conjugate else 0.5 * target.beta1
+        share = (target.gamma if conjugate else target.kappa) ** 2 / (target.tau0**2 * max(slope, _TINY))
+
+        def excess(s: float) -> float:
+            inside = math.erf(s / math.sqrt(2.0))
+            power = (
+                inside - s * math.sqrt(2.0 / math.pi) * math.exp(-0.5 * s * s) + s * s * math.erfc(s / math.sqrt(2.0))
+            )
+            return (power if conjugate else power + inside) / inside**2 - share
+
+        low, high = 1e-5, 12.0
+        if not excess(high) <= _ROUND_OFF < excess(low):
+            return []
+        # At the high end it is a line already, and the share its limit: 1, or 2.
+        s = high if abs(excess(high)) <= _ROUND_OFF else brentq(excess, low, high, xtol=1e-15, rtol=1e-15)
+        return [(math.log(math.sqrt(slope) / math.erf(s / math.sqrt(2.0))), math.log(s))]
 
     def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
         # Clamped where hard tanh is a line or a step to round-off, so that a solver's wild step stays a number.
@@ -70,6 +101,12 @@ class LeakyReluFamily(Family):
         slopes = [(0.8, 0.1), (0.9, 0.5), (0.5, 0.5)]
         return list(slopes) if self.depth == 1 else [(t, *s) for t, s in product((0.0, 0.4, 0.7), slopes)]
 
+    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+        if self.depth == 1:
+            return [_slopes(layer) for (layer,) in RECTIFIER.one_layer(target, kernel)]
+        pairs = [(_slopes(one), _slopes(two)) for one, two in RECTIFIER.two_layers(target, kernel)]
+        return [(math.atan2(b, a), *second) for (a, b), second in pairs]
+
     def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
         if self.depth == 1:
             return Explicit([_rising(*unknowns)]).centred(tau0)
@@ -87,6 +124,16 @@ class QuadraticFamily(Family):
     depth = 2
     starts = [(t, a, b) for t in (0.1, 0.8) for a, b in ((0.1, 0.5), (0.4, 0.5), (0.05, 0.9))]  # noqa: RUF012
 
+    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+        return [
+            (
+                math.atan2(math.sqrt(0.5 * one.bend), math.sqrt(one.slope)),
+                math.sqrt(0.5 * two.bend),
+                math.sqrt(two.slope),
+            )
+            for one, two in QUADRATIC.two_layers(target, kernel)
+        ]
+
     def build(self, unknowns: tuple[float, ...], tau0: float) -> Explicit:
         angle, a, b = unknowns
         first = Polynomial((0.0, abs(math.cos(angle)), abs(math.sin(angle)) / tau0))
@@ -95,6 +142,12 @@ class QuadraticFamily(Family):
         layers: list[Activation] = [scaled, Polynomial((0.0, abs(b), abs(a) / tau0))]
         centred = Explicit(layers).centred(tau0)
         return Explicit([_absorb_offset(layer) for layer in centred.layers])
+
+
+def _slopes(layer: Layer) -> tuple[float, float]:
+    """Right and left of zero."""
+    mean, half = math.sqrt(layer.slope), math.sqrt(RECTIFIER.stretch * layer.bend)
+    return mean + half, mean - half
 
 
 def _rising(a: float, b: float) -> Rectifier:

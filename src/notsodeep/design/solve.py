@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from scipy.optimize import least_squares
 
 from notsodeep.architecture import Explicit
 from notsodeep.design.families import Family
-from notsodeep.design.matching import Comparison, compare_scalars
+from notsodeep.design.matching import Comparison, compare_scalars, matched_names
 from notsodeep.errors import NumericsWarning
 from notsodeep.numerics.tolerances import MATCH_RTOL
 from notsodeep.scalars import Scalars, scalars
+
+_POLISHED, _WORTH_POLISHING = 1e-13, 1e-4
 
 
 @dataclass(frozen=True)
@@ -34,25 +37,40 @@ class Fit:
         return self.residual <= MATCH_RTOL
 
 
-def fit(family: Family, target: Scalars, names: tuple[str, ...]) -> Fit:
-    """Least squares on the relative gaps from each of the family's starts; of several matches, the smallest weights."""
+def matching(family: Family, target: Scalars, match: str) -> Fit | None:
+    """The member that matches, of several the one with the smallest weights; None if there is none."""
+    found = []
+    for unknowns in family.candidates(target, match):
+        candidate = _member(family, target, match, unknowns)
+        if _POLISHED < candidate.residual <= _WORTH_POLISHING:
+            unknowns, candidate = _polished(family, target, match, unknowns)
+        if candidate.matches:
+            found.append((math.hypot(*unknowns), candidate))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
-    def member(unknowns: tuple[float, ...]) -> Fit:
-        explicit = family.build(tuple(float(u) for u in unknowns), target.tau0)
-        with warnings.catch_warnings():
-            # Each member is centred by construction, up to the round-off that a solver's extreme guesses magnify.
-            warnings.simplefilter("ignore", NumericsWarning)
-            reached = scalars(explicit, target.tau0)
-        return Fit(explicit, reached, compare_scalars(target, reached, names))
+
+def nearest(family: Family, target: Scalars, match: str) -> Fit:
+    """The member that comes closest, from each of the family's starts."""
+    fits = [_polished(family, target, match, start)[1] for start in family.starts]
+    return min(fits, key=lambda candidate: candidate.residual)
+
+
+def _member(family: Family, target: Scalars, match: str, unknowns: tuple[float, ...]) -> Fit:
+    explicit = family.build(tuple(float(u) for u in unknowns), target.tau0)
+    with warnings.catch_warnings():
+        # Each member is centred by construction, up to the round-off that a solver's extreme guesses magnify.
+        warnings.simplefilter("ignore", NumericsWarning)
+        reached = scalars(explicit, target.tau0)
+    return Fit(explicit, reached, compare_scalars(target, reached, matched_names(match)))
+
+
+def _polished(family: Family, target: Scalars, match: str, start: tuple[float, ...]) -> tuple[tuple[float, ...], Fit]:
+    """Least squares on the relative gaps."""
 
     def gaps(unknowns: np.ndarray) -> np.ndarray:
-        return np.array([(c.reached - c.target) / c.scale for c in member(tuple(unknowns)).comparisons])
+        comparisons = _member(family, target, match, tuple(unknowns)).comparisons
+        return np.array([(c.reached - c.target) / c.scale for c in comparisons])
 
-    fits: list[tuple[float, Fit]] = []
-    for start in family.starts:
-        found = least_squares(gaps, start, method="trf", x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
-        fits.append((float(np.linalg.norm(found.x)), member(tuple(found.x))))
-    matching = [candidate for candidate in fits if candidate[1].matches]
-    if matching:
-        return min(matching, key=lambda candidate: candidate[0])[1]
-    return min((candidate[1] for candidate in fits), key=lambda candidate: candidate.residual)
+    found = least_squares(gaps, start, method="trf", x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
+    unknowns = tuple(float(u) for u in found.x)
+    return unknowns, _member(family, target, match, unknowns)

@@ -8,8 +8,7 @@ import torch
 
 from notsodeep.architecture import Explicit, Implicit
 from notsodeep.design.families import LeakyReluFamily
-from notsodeep.design.matching import matched_names
-from notsodeep.design.solve import fit
+from notsodeep.design.solve import nearest
 from notsodeep.experiments import comparison
 from notsodeep.experiments.claims import Claim
 from notsodeep.experiments.comparison import Printed, Sizes, Unit, absolute_gap
@@ -31,7 +30,7 @@ def run(unit: Unit, device: torch.device) -> Values:
 
 def _one_layer(net: Implicit, tau0: float) -> dict[str, Explicit]:
     """The preprint's design has one layer, which cannot match all four scalars: the nearest there is."""
-    return {"one layer": fit(LeakyReluFamily(1), scalars(net, tau0), matched_names("conjugate")).explicit}
+    return {"one layer": nearest(LeakyReluFamily(1), scalars(net, tau0), "conjugate").explicit}
 
 
 def claims(every: Records, command: str) -> list[Claim]:

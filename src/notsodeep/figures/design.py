@@ -13,34 +13,36 @@ from notsodeep.figures.style import DEQ, EXPLICIT, UNDESIGNED, style
 _BINS = 60
 
 
-def design_figure(design: Design, spectra: dict[str, torch.Tensor]) -> Figure:
+def design_figure(design: Design, spectra: dict[str, torch.Tensor], gap: float | None = None) -> Figure:
     """Left, the eigenvalues of the DEQ's kernel, of the designed network's and of the undesigned one's (`spectra`: "deq",
-    "explicit", "undesigned"); right, the DEQ's activation and the designed ones."""
+    "explicit", "undesigned") and the gap, if not that of the design's own data; right, the DEQ's activation and the designed
+    ones."""
     with style():
         figure = Figure(figsize=(11, 4.4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        _draw_spectra(left, spectra, design)
+        if gap is None:
+            assert design.measured is not None
+            gap = design.measured.gap
+        _draw_spectra(left, spectra, f"{design.match} kernel, n = {len(spectra['deq'])}: gap {gap:.1e}")
         _draw_activations(right, design)
         title = rf"{design.net.phi} DEQ, $\sigma_a^2$ = {design.net.var_a:g}, $\sigma_b^2$ = {design.net.var_b:g}"
         figure.suptitle(title, fontsize=13)
     return figure
 
 
-def _draw_spectra(axes: Axes, spectra: dict[str, torch.Tensor], design: Design) -> None:
+def _draw_spectra(axes: Axes, spectra: dict[str, torch.Tensor], title: str) -> None:
     values = {name: spectrum.cpu().numpy() for name, spectrum in spectra.items()}
     smallest = 1e-12 * max(v.max() for v in values.values())
     values = {name: np.maximum(v, smallest) for name, v in values.items()}
     low, high = min(v.min() for v in values.values()), max(v.max() for v in values.values())
     bins = np.geomspace(low * 0.95, high * 1.05, _BINS).tolist()
-    assert design.measured is not None
     axes.hist(values["deq"], bins, color=DEQ, label="DEQ")
     axes.hist(values["explicit"], bins, histtype="step", color=EXPLICIT, linewidth=1.8, label="designed")
     axes.hist(
         values["undesigned"], bins, histtype="step", color=UNDESIGNED, linewidth=1.2, linestyle="--", label="undesigned"
     )
     axes.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="how many", ylim=(0.7, None))
-    kind = "conjugate kernel" if design.match == "conjugate" else "tangent kernel"
-    axes.set_title(f"{kind}, n = {design.measured.samples}: gap {design.measured.gap:.1e}")
+    axes.set_title(title)
     axes.legend()
 
 

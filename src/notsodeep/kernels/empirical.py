@@ -44,7 +44,8 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
         raise BadInput("Every weight of this network is frozen, so it has no tangent kernel; unfreeze some.")
     first = next(iter(weights.values()))
     rows = samples(x).to(first)
-    refuse_if_too_large(2 * len(rows), len(rows), rows.dtype, rows.device, "fewer samples")
+    what = f"A pair of {len(rows)} × {len(rows)} kernels"
+    refuse_if_too_large(2 * len(rows), len(rows), rows.dtype, rows.device, "fewer samples", what)
     with torch.no_grad():
         z: Tensor = features(rows)
         conjugate = z @ z.T

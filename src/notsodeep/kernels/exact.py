@@ -11,6 +11,7 @@ from torch import Tensor
 from notsodeep._types import Array
 from notsodeep.architecture import Network
 from notsodeep.errors import BadInput
+from notsodeep.kernels.outputs import refuse_unfit_outputs
 from notsodeep.kernels.prepared import Prepared, prepare
 from notsodeep.numerics.safe import like, refuse_if_too_large, unwritten
 
@@ -59,6 +60,8 @@ def exact_kernels(
     net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None
 ) -> ExactKernels:
     """`conjugate_kernel` and `tangent_kernel` for the price of one; `out` is a pair of what each is written to."""
+    if out is not None and not isinstance(out, tuple | list):
+        raise BadInput(f"out is a {type(out).__name__}; expected two arrays, for the conjugate and the tangent kernel.")
     if out is not None and len(out) != 2:
         raise BadInput(f"out holds {len(out)} arrays; expected two, for the conjugate and the tangent kernel.")
     return ExactKernels(
@@ -71,7 +74,9 @@ def _compute(
     net: Network, x: Array, x2: Array | None, tau0: float | None, wanted: tuple[str, ...], out: tuple[Any, ...]
 ) -> list[Any]:
     prepared = prepare(net, x, x2, tau0, tangent=wanted != ("conjugate",))
-    outputs = tuple(_allocated(prepared, len(wanted)) if given is None else _checked(given, prepared) for given in out)
+    refuse_unfit_outputs(out, prepared.shape, (x, x2))
+    own = sum(given is None for given in out)
+    outputs = tuple(_allocated(prepared, own) if given is None else given for given in out)
     prepared.fill(outputs, wanted)
     hand_back = like(x)
     return [hand_back(output) if given is None else given for output, given in zip(outputs, out, strict=True)]
@@ -81,11 +86,6 @@ def _allocated(prepared: Prepared, results: int) -> Tensor:
     rows = prepared.rows
     n, n2 = prepared.shape
     instead = "kernel_tiles or out=… (a memory map), or sharp_kernel or equivalent_kernel, which keep O(n p)"
-    refuse_if_too_large(n * results, n2, rows.dtype, rows.device, instead)
+    what = f"A pair of {n} × {n2} kernels" if results == 2 else None
+    refuse_if_too_large(n * results, n2, rows.dtype, rows.device, instead, what)
     return unwritten(n, n2, rows)
-
-
-def _checked(out: Any, prepared: Prepared) -> Any:
-    if tuple(out.shape) != prepared.shape:
-        raise BadInput(f"out has shape {tuple(out.shape)}; the kernel is {prepared.shape[0]} × {prepared.shape[1]}.")
-    return out

@@ -45,7 +45,9 @@ class Job:
         return x, None if self.store.about["x2"] is None else self._read("x2", self.files[1], x)
 
     def _read(self, name: str, path: str | None, like: Tensor | None = None) -> Tensor:
-        found = samples(get_samples(self.store, name) if path is None else np.load(path, mmap_mode="r"), name)
+        found = samples(
+            get_samples(self.store, self.token, name) if path is None else np.load(path, mmap_mode="r"), name
+        )
         found = found if like is None else found.to(like)
         if fingerprint(found) != self.store.about[name]:
             raise BadInput(f"{name} in {path or str(self.store.folder)!r} has changed since the run began.")

@@ -21,7 +21,7 @@ from notsodeep.numerics.conjugate_gradients import LinearSolution, conjugate_gra
 from notsodeep.numerics.density import Estimate, SpectralDensity, spectral_density
 from notsodeep.numerics.lanczos import top_eigenpairs
 from notsodeep.numerics.preconditioners import Preconditioner, whitened
-from notsodeep.numerics.safe import refuse_if_too_large
+from notsodeep.numerics.safe import is_whole, refuse_if_too_large
 
 
 class TiledKernel:
@@ -73,7 +73,7 @@ class TiledKernel:
     def matvec(self, v: Any) -> Any:
         """(K + ridge·I) v for v (n,) or (n, b), in one pass over the tiles."""
         if isinstance(v, np.ndarray):
-            return self.matvec(torch.from_numpy(v)).cpu().numpy()
+            return self.matvec(self._operand(v)).cpu().numpy()
         v = self._operand(v)
         out = (self.ridge if v.ndim == 1 else self.ridge[:, None]) * v
         for rows, columns, values in self.tiles:
@@ -118,7 +118,7 @@ class TiledKernel:
         if k is None:
             values: Tensor = torch.linalg.eigvalsh(self.to_dense())
             return values
-        if k < 1:
+        if not is_whole(k) or k < 1:
             raise BadInput(f"k = {k} eigenvalues cannot be found; k is at least 1.")
         return self.eigsh(min(k, self.shape[0]))[0].flip(0)
 
@@ -150,6 +150,10 @@ class TiledKernel:
 
     def preconditioner(self, choice: Preconditioning | None = None) -> Preconditioner:
         """The preconditioner of this operator; `SharpNystrom()` unless told."""
+        if choice is not None and (isinstance(choice, type) or not hasattr(choice, "of")):
+            raise BadInput(
+                f"preconditioner = {choice!r} is none; choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank)."
+            )
         return (SharpNystrom() if choice is None else choice).of(self)
 
     def solve(
@@ -161,7 +165,7 @@ class TiledKernel:
     ) -> Any:
         """(K + ridge·I)⁻¹ v by preconditioned conjugate gradients; `NotConverged` where `most` products do not do."""
         if isinstance(v, np.ndarray):
-            return self.solve(torch.from_numpy(v), preconditioner, tolerance, most).cpu().numpy()
+            return self.solve(self._operand(v), preconditioner, tolerance, most).cpu().numpy()
         return self.solution(v, preconditioner, tolerance, most, strict=True).solution
 
     def solution(
@@ -173,11 +177,16 @@ class TiledKernel:
         strict: bool = False,
     ) -> LinearSolution:
         """The same with its iterations and residuals; raises only where `strict`."""
-        by = self.preconditioner(preconditioner)
-        return conjugate_gradients(self.matvec, self._operand(v), by, tolerance=tolerance, most=most, strict=strict)
+        right, by = self._operand(v), self.preconditioner(preconditioner)
+        return conjugate_gradients(self.matvec, right, by, tolerance=tolerance, most=most, strict=strict)
 
-    def _operand(self, v: Tensor) -> Tensor:
+    def _operand(self, v: Any) -> Tensor:
         n = self.shape[0]
+        if isinstance(v, np.ndarray) and v.dtype.kind in "fiub":
+            v = torch.from_numpy(np.array(v, np.float64, order="C"))
+        if not isinstance(v, Tensor) or v.is_complex():
+            kind = getattr(v, "dtype", None) or type(v).__name__
+            raise BadInput(f"The vector is a {kind}; expected real numbers in a tensor or a numpy array.")
         if v.ndim not in (1, 2) or v.shape[0] != n:
             raise BadInput(
                 f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b)."
@@ -187,9 +196,14 @@ class TiledKernel:
 
 def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
     """One number a sample, none of them negative."""
-    given = torch.as_tensor(ridge, dtype=like.dtype, device=like.device)
+    try:
+        given = torch.as_tensor(ridge, dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise BadInput(f"ridge = {ridge!r} is not a number; expected one, or one a sample.") from None
     if given.ndim and given.shape != like.shape[:1]:
         raise BadInput(f"The ridge has shape {tuple(given.shape)}; expected a number or ({len(like)},).")
-    if not bool(((given >= 0) & torch.isfinite(given)).all()):
+    if not bool(torch.isfinite(given).all()):
+        raise BadInput("The ridge holds NaN or infinity; expected finite numbers, none of them negative.")
+    if not bool((given >= 0).all()):
         raise BadInput(f"The ridge reaches {float(given.min()):g}; a kernel with a negative one need not be positive.")
     return given.expand(len(like)).clone()

@@ -31,6 +31,10 @@ class Prepared:
     symmetric: bool
     fused: bool = True
     """Whether a fused solver may be used where there is one; it is for speed alone."""
+    eager: bool = False
+    """Whether it is used for however few samples, as where one waits for every answer and the first may take its time."""
+    paired: bool = False
+    """Whether sample i of the rows is sample i of the columns, as in a symmetric kernel and where x2 equals x"""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -38,7 +42,7 @@ class Prepared:
 
     @cached_property
     def engine(self) -> Engine | None:
-        return engine_for(self.equation, self.rows, self.columns, self.symmetric) if self.fused else None
+        return engine_for(self.equation, self.rows, self.columns, self.symmetric, self.eager) if self.fused else None
 
     def tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
         """The wanted kernels of the pairs in `left` × `right`, in the samples' dtype."""
@@ -62,8 +66,8 @@ class Prepared:
             fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, wanted))
             return
         self.engine.fill(outputs, wanted)
-        if self.symmetric:
-            exact = self.equation.diagonal(slice(None))
+        if self.paired:
+            exact = self.equation.diagonal(slice(len(self.rows)))
             for output, name in zip(outputs, wanted, strict=True):
                 output.diagonal().copy_(getattr(exact, name))
 
@@ -85,7 +89,7 @@ class Prepared:
 
     def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
         """Where in the tile a sample meets itself."""
-        if not self.symmetric:
+        if not self.paired:
             return None
         first, last = max(left.start, right.start), min(left.stop, right.stop)
         if first >= last:
@@ -101,6 +105,7 @@ def prepare(
     tau0: float | None = None,
     tangent: bool = True,
     fused: bool = True,
+    eager: bool = False,
 ) -> Prepared:
     """All that is O(n): the variances, moments and coefficients of every sample. `tangent` refuses a network without one."""
     rows = samples(x)
@@ -111,7 +116,8 @@ def prepare(
     equation = equation_of_norms(net, both, tau0, of=norms2)
     if tangent:
         refuse_without_tangent(net, equation.diagonal(slice(None)))
-    return Prepared(rows, columns, equation, x2 is None, fused)
+    paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
+    return Prepared(rows, columns, equation, x2 is None, fused, eager, paired)
 
 
 def refuse_other_features(x: Tensor, x2: Tensor) -> None:

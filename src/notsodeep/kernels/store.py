@@ -1,12 +1,15 @@
 """Exact kernels in a Zarr group: an array a kernel, a chunk a tile, and a mark for each tile that is whole.
 
 A mark is set when every kernel of its tile, on both sides of the diagonal, is on the disc. So a process that is killed at any
-moment leaves tiles without a mark, which are computed again, and never half a tile with one.
+moment leaves tiles without a mark, which are computed again, and never half a tile with one. A mark whose chunks were removed
+or cut short since then does not count.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +25,8 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.tiles import tile_pairs
 
 MARKS = "finished"
+_SAMPLES = "samples_"  # and the token of the run that they are for
+_ABANDONED = 3600.0  # seconds after which an unfinished file has no writer: a chunk takes one, or a few
 _ATTRIBUTE = "notsodeep"
 _NOT_COMPARED = ("tau0_used", "torch")
 
@@ -60,12 +65,28 @@ class KernelStore:
         return [(rows.start // height, columns.start // width) for rows, columns in pairs]
 
     def missing(self) -> list[Index]:
+        """The tiles without a mark, or with one of their chunks gone."""
         # Listed, not read: a hundred thousand marks are a hundred thousand files.
-        there = {(int(mark.parent.name), int(mark.name)) for mark in self._marks() if mark.name.isdigit()}
-        return [tile for tile in self.tiles() if tile not in there]
+        marked, there = self._files(MARKS, 1), [self._files(name, self._bytes) for name in self.about["kernels"]]
+        return [
+            tile for tile in self.tiles() if tile not in marked or not all(self.chunks(tile) <= own for own in there)
+        ]
 
-    def _marks(self) -> list[Path]:
-        return list((self.folder / MARKS / "c").glob("*/*"))
+    def _files(self, array: str, size: int) -> set[Index]:
+        """The chunks of an array that have as many bytes as they should: they are not compressed."""
+        files = (self.folder / array / "c").glob("*/*")
+        return {
+            (int(file.parent.name), int(file.name)) for file in files if file.name.isdigit() and _size(file) == size
+        }
+
+    @property
+    def _bytes(self) -> int:
+        height, width = self._sides
+        return height * width * int(np.dtype(self.about["dtype"]).itemsize)
+
+    def chunks(self, tile: Index) -> set[Index]:
+        """Where a tile is written: on both sides of the diagonal of a symmetric kernel."""
+        return {tile, (tile[1], tile[0])} if self.symmetric else {tile}
 
     def slices(self, tile: Index) -> tuple[slice, slice]:
         rows, columns = (
@@ -74,11 +95,24 @@ class KernelStore:
         )
         return rows, columns
 
-    def remove_leftovers(self) -> None:
-        """Unfinished files of writers that were killed."""
+    def tidy(self) -> None:
+        """What runs that were killed left here, once all tiles are there: samples, and unfinished files. Those of a run that
+        is under way are younger than `_ABANDONED`, and stay."""
+        for folder in self.folder.glob(_SAMPLES + "?" * 32):
+            shutil.rmtree(folder, ignore_errors=True)
+        before = time.time() - _ABANDONED
         for name in (*self.about["kernels"], MARKS):
             for leftover in (self.folder / name / "c").glob("*/*.partial"):
-                leftover.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # its writer has just finished it
+                    if leftover.stat().st_mtime <= before:
+                        leftover.unlink()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # another run is at work here
+        return -1
 
 
 class Writer:
@@ -91,9 +125,7 @@ class Writer:
 
     def write(self, tile: Index, values: Mapping[str, Tensor]) -> None:
         rows, columns = self.store.slices(tile)
-        chunks = [tile]
-        if self.store.symmetric and tile[0] != tile[1]:
-            chunks.append((tile[1], tile[0]))
+        chunks = self.store.chunks(tile)
         for name, value in values.items():
             block = value.cpu().numpy()
             self._arrays[name][rows, columns] = block
@@ -126,19 +158,40 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
             _empty(folder, found)
     # The group comes with its attributes in one file, and all that follows can be done again: a kill leaves no riddle.
     group = zarr().open_group(folder, mode="a", attributes={_ATTRIBUTE: about})
-    store = KernelStore(folder, about)
-    grid = tuple(-(-size // side) for size, side in zip(about["shape"], about["tile"], strict=True))
-    for name in about["kernels"]:
-        _require(group, name, about["shape"], about["tile"], about["dtype"], float("nan"))
-    _require(group, MARKS, grid, (1, 1), "bool", False)
-    return store
+    kernels = {name: (about["shape"], about["tile"], about["dtype"]) for name in about["kernels"]}
+    absent = [name for name, kind in kernels.items() if not _is_there(folder, group, name, *kind)]
+    if absent:
+        shutil.rmtree(folder / MARKS, ignore_errors=True)  # of tiles that are gone
+    for name in absent:
+        _make(group, name, *kernels[name], float("nan"))
+    grid = [-(-size // side) for size, side in zip(about["shape"], about["tile"], strict=True)]
+    if not _is_there(folder, group, MARKS, grid, (1, 1), "bool"):
+        _make(group, MARKS, grid, (1, 1), "bool", False)
+    return KernelStore(folder, about)
 
 
-def _require(group: Any, name: str, shape: Any, chunks: Any, dtype: str, fill: Any) -> None:
-    if name not in group:  # not compressed: the digits of a kernel are as good as random
-        group.create_array(
+def _make(group: Any, name: str, shape: Any, chunks: Any, dtype: str, fill: Any) -> None:
+    with suppress(zarr().errors.ContainsArrayError):  # another run has made it just now
+        group.create_array(  # not compressed: the digits of a kernel are as good as random
             name, shape=tuple(shape), chunks=tuple(chunks), dtype=dtype, fill_value=fill, compressors=None
         )
+
+
+def _is_there(folder: Path, group: Any, name: str, shape: Any, chunks: Any, dtype: str) -> bool:
+    """Whether the array is there; `BadInput` where it is, but not as it was made."""
+    try:
+        if name not in group:
+            return False
+        found = group[name]
+        known = (list(found.shape), list(found.chunks), str(found.dtype)) == (list(shape), list(chunks), dtype)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise BadInput(
+            f"{str(folder / name)!r} is damaged: its zarr.json does not describe the array that was made there. Remove that "
+            "folder; its tiles are then computed again."
+        )
+    return True
 
 
 def _found(folder: Path) -> dict[str, Any]:
@@ -154,47 +207,43 @@ def _found(folder: Path) -> dict[str, Any]:
 
 def _refuse_other(folder: Path, found: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     keys = [key for key in about if key not in _NOT_COMPARED]
-    other = [
-        f"{key} ({_short(found.get(key))} there, {_short(about[key])} here)"
-        for key in keys
-        if found.get(key) != about[key]
-    ]
+    other = [key for key in keys if found.get(key) != about[key]]
     if other or not set(_NOT_COMPARED) <= set(found):
+        told = ", ".join(_difference(key, found.get(key), about[key]) for key in other) or "their format"
+        what = f"{str(folder)!r} holds other kernels; they differ in {told}."
         raise BadInput(
-            f"{str(folder)!r} holds other kernels; they differ in {', '.join(other) or 'their format'}. Name another folder, "
-            "or pass resume=False to replace them.",
-            differ=[text.partition(" ")[0] for text in other],
+            f"{what} Name another folder, or pass resume=False to replace them.", differ=other, what=what, folder=folder
         )
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return f"{text[:12]}…" if len(text) == 64 else text  # a SHA-256
+def _difference(key: str, there: Any, here: Any) -> str:
+    if key in ("x", "x2") and there is not None and here is not None:  # their SHA-256 tells nobody anything
+        return "the samples" if key == "x" else "the samples x2"
+    if key == "x2":
+        return "x2 (none there)" if there is None else "x2 (none here)"
+    return f"{key} ({there} there, {here} here)"
 
 
 def _empty(folder: Path, found: Mapping[str, Any]) -> None:
     """Without the arrays that were written here, and without what was said of them; what others put there stays."""
     group = zarr().open_group(folder, mode="r+")
-    for name in (MARKS, *found["kernels"], "x", "x2"):  # marks first: none may outlive its tile
-        if name in group:
-            del group[name]
+    samples = [path.name for path in folder.glob(_SAMPLES + "?" * 32)]
+    for name in (MARKS, *found["kernels"], *samples):  # marks first: none may outlive its tile
+        shutil.rmtree(folder / name, ignore_errors=True)  # whatever state it is in
     group.attrs.clear()
     (folder / "zarr.json").unlink(missing_ok=True)
 
 
-def put_samples(store: KernelStore, **arrays: Tensor) -> None:
-    """The samples, x and x2, for workers that have no other file of them."""
+def put_samples(store: KernelStore, token: str, **arrays: Tensor) -> None:
+    """The samples, x and x2, for workers of the run `token` that have no other file of them."""
     group = zarr().open_group(store.folder, mode="r+")
     for name, values in arrays.items():
-        group.create_array(name, data=values.cpu().numpy(), overwrite=True)
+        group.create_array(f"{_SAMPLES}{token}/{name}", data=values.cpu().numpy(), overwrite=True)
 
 
-def get_samples(store: KernelStore, name: str) -> npt.NDArray[Any]:
-    return np.asarray(zarr().open_group(store.folder, mode="r")[name][:])
+def get_samples(store: KernelStore, token: str, name: str) -> npt.NDArray[Any]:
+    return np.asarray(zarr().open_group(store.folder, mode="r")[f"{_SAMPLES}{token}/{name}"][:])
 
 
-def drop_samples(store: KernelStore) -> None:
-    group = zarr().open_group(store.folder, mode="r+")
-    for name in ("x", "x2"):
-        if name in group:
-            del group[name]
+def drop_samples(store: KernelStore, token: str) -> None:
+    shutil.rmtree(store.folder / f"{_SAMPLES}{token}", ignore_errors=True)

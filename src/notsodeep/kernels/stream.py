@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,15 @@ class KernelTile:
         return KernelTile(self.columns, self.rows, **across)
 
 
+def kernel_names(asked: Any) -> tuple[str, ...]:
+    """One name or several, each once, as a tuple; `BadInput` if there is no such kernel."""
+    given = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else tuple(asked)
+    unknown = [str(name) for name in given if name not in KERNELS]
+    if unknown or not given:
+        raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
+    return tuple(dict.fromkeys(given))
+
+
 @torch.no_grad()
 def kernel_tiles(
     net: Network,
@@ -42,7 +51,7 @@ def kernel_tiles(
     x2: Array | None = None,
     tile: TileSize = None,
     *,
-    kernels: tuple[str, ...] = ("conjugate", "tangent"),
+    kernels: str | Sequence[str] = ("conjugate", "tangent"),
     tau0: float | None = None,
 ) -> Iterator[KernelTile]:
     """The exact kernels of x (against x2), tile by tile, each entry once; `tile` is a side, or (rows, columns).
@@ -50,10 +59,8 @@ def kernel_tiles(
     Of a symmetric kernel (no x2) a triangle is computed: each tile off the diagonal is followed by its mirror image. Rows that
     are whole come with `tile=(rows, len(x2))`, and x2 = x where the kernel is square.
     """
-    unknown = [name for name in kernels if name not in KERNELS]
-    if unknown or not kernels:
-        raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
-    prepared = prepare(net, x, x2, tau0, tangent=tuple(kernels) != ("conjugate",))
+    names = kernel_names(kernels)
+    prepared = prepare(net, x, x2, tau0, tangent=names != ("conjugate",))
     n, n2 = prepared.shape
     hand_back = like(x)
     sides = tile_size(tile, prepared.rows.device)
@@ -62,8 +69,8 @@ def kernel_tiles(
             f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
         )
     for rows, columns in tile_pairs(n, None if prepared.symmetric else n2, sides):
-        values = prepared.tile(rows, columns, tuple(kernels))
-        found = KernelTile(rows, columns, **{k: hand_back(v) for k, v in zip(kernels, values, strict=True)})
+        values = prepared.tile(rows, columns, names)
+        found = KernelTile(rows, columns, **{k: hand_back(v) for k, v in zip(names, values, strict=True)})
         yield found
         if prepared.symmetric and rows != columns:
             yield found.mirrored

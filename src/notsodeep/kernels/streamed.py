@@ -15,7 +15,7 @@ from notsodeep.data.rows import Rows, Targets
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.streamed_equivalent import EquivalentSums
-from notsodeep.kernels.streamed_factor import Factor
+from notsodeep.kernels.streamed_factor import Factor, refuse_many_outputs
 from notsodeep.kernels.streamed_result import StreamedFit
 from notsodeep.kernels.streamed_sharp import SharpFactor, SharpStatistics
 from notsodeep.numerics.capacitance import Capacitance
@@ -81,7 +81,7 @@ def streamed_fits(
     """
     rows = Rows.of(x, block, dtype, standardiser)
     targets = Targets.of(y, len(rows))
-    if not ridges or not all(0.0 <= float(ridge) < math.inf for ridge in ridges):
+    if not ridges or not all(_is_ridge(ridge) for ridge in ridges):
         raise BadInput(f"ridges = {ridges!r}; expected at least one number, each ≥ 0 and finite.")
     if form == "equivalent":
         if statistics is not None:
@@ -94,6 +94,13 @@ def streamed_fits(
     if len(stats.directions) != rows.shape[1]:
         raise BadInput(f"x has {rows.shape[1]} features, its statistics {len(stats.directions)}; they must agree.")
     return _sharp_fits(SharpFactor(net, stats, kernel), rows, targets, ridges)
+
+
+def _is_ridge(value: Any) -> bool:
+    try:
+        return not isinstance(value, str) and 0.0 <= float(value) < math.inf
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def equivalent_fit(
@@ -115,6 +122,7 @@ def _sharp_fits(factor: SharpFactor, rows: Rows, targets: Targets, ridges: Seque
     """Of each λ: Σ [u, y, 1]ᵀ[u, y, 1]/(d_i + λ) and Σ log(d_i + λ), block by block."""
     p, n, m = rows.shape[1], len(rows), targets.outputs
     terms = factor.terms
+    refuse_many_outputs(len(factor.core), m, len(ridges))
     levels = [ridge * factor.mean_diagonal for ridge in ridges]
     grams = [GramSum(terms, p, len(factor.core) - terms * p + m + 1) for _ in ridges]
     logs, negatives = [0.0] * len(levels), [0] * len(levels)

@@ -16,7 +16,7 @@ from notsodeep.data.rows import Rows, Targets
 from notsodeep.data.statistics import MixtureStatistics, squared_norms
 from notsodeep.errors import BadInput
 from notsodeep.kernels.equivalent import class_core
-from notsodeep.kernels.streamed_factor import FactorRows
+from notsodeep.kernels.streamed_factor import FactorRows, refuse_many_outputs
 from notsodeep.numerics.gram_sum import GramSum
 from notsodeep.scalars import scalars
 
@@ -78,6 +78,7 @@ class EquivalentSums:
         targets = y if isinstance(y, Targets) else Targets.of(y, len(rows))
         codes = _codes(labels, len(rows))
         p, m = rows.shape[1], targets.outputs
+        refuse_many_outputs(p, m, int(codes.max()) + 1)
         sums = [GramSum(1, p, 2 + m) for _ in range(int(codes.max()) + 1)]
         first = rows.read(slice(0, min(rows.block, len(rows)))).to(torch.float64)
         # A shift by about the mean keeps the large common part out of products in float32.

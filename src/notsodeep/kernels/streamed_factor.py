@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from notsodeep.numerics.safe import refuse_if_too_large
+
 
 @dataclass(frozen=True, eq=False)
 class FactorRows:
@@ -58,3 +60,11 @@ class Factor(Protocol):
         """How many multiples of x there are in U."""
 
     def rows(self, x: Tensor) -> FactorRows: ...
+
+
+def refuse_many_outputs(columns: int, outputs: int, sums: int) -> None:
+    """`BadInput` before `sums` Gram matrices of all columns and targets are allocated that do not fit: a class for each number
+    up to the largest label has been somebody's serial number before."""
+    side = columns + outputs + 2
+    instead = "classes counted from 0 without gaps, or real numbers where y is a quantity"
+    refuse_if_too_large(sums * side, side, torch.float64, torch.device("cpu"), instead, f"A fit of {outputs} targets")

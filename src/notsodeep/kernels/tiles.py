@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import is_whole
 
 # Small enough for a core's cache to hold a tile and its few temporaries; a GPU wants work, not cache.
 _CPU_TILE, _CUDA_TILE = 384, 4096
@@ -23,9 +24,9 @@ def tile_size(tile: TileSize, device: torch.device) -> tuple[int, int]:
     if tile is None:
         tile = _CUDA_TILE if device.type == "cuda" else _CPU_TILE
     sides = tuple(tile) if isinstance(tile, tuple | list) else (tile, tile)
-    if len(sides) != 2 or not all(isinstance(side, int) and side >= 1 for side in sides):
+    if len(sides) != 2 or not all(is_whole(side) and side >= 1 for side in sides):
         raise BadInput(f"tile = {tile!r}; expected the side of a tile, at least 1, or its (rows, columns).")
-    return sides
+    return int(sides[0]), int(sides[1])
 
 
 def blocks(size: int, side: int) -> list[slice]:

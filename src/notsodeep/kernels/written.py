@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,10 @@ from notsodeep.kernels.job import Job, Workbench, describe, devices, npy_file
 from notsodeep.kernels.prepared import prepare
 from notsodeep.kernels.schedulers import here, on_cluster
 from notsodeep.kernels.store import Index, drop_samples, open_store, put_samples, zarr
-from notsodeep.kernels.stream import KERNELS
+from notsodeep.kernels.stream import KERNELS, kernel_names
 from notsodeep.kernels.tiles import TileSize, tile_size
 from notsodeep.numerics.cluster import connected
-from notsodeep.numerics.safe import positive, samples
+from notsodeep.numerics.safe import positive, refuse_if_too_large, samples
 
 _BLOCKS = 3  # a tile on disc has as many blocks of the processor's cache a side: files of some ten megabytes
 
@@ -38,7 +38,11 @@ class WrittenKernels:
 
     def __getitem__(self, kernel: str) -> Any:
         """The Zarr array of a kernel: written["conjugate"][:100, :100] reads what it needs."""
-        return zarr().open_group(self.folder, mode="r")[kernel]
+        group = zarr().open_group(self.folder, mode="r")
+        if kernel not in group:
+            there = ", ".join(name for name in KERNELS if name in group)
+            raise BadInput(f"{str(self.folder)!r} holds no kernel {kernel!r}; it holds {there or 'none'}.")
+        return group[kernel]
 
 
 @torch.no_grad()
@@ -48,11 +52,11 @@ def write_kernels(
     folder: str | Path,
     x2: Array | None = None,
     *,
-    kernels: Sequence[str] = ("conjugate",),
+    kernels: str | Sequence[str] = ("conjugate",),
     tile: TileSize = None,
     tau0: float | None = None,
     scheduler: Any = None,
-    devices: Sequence[str | torch.device] | None = None,
+    devices: str | torch.device | Sequence[str | torch.device] | None = None,
     resume: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> WrittenKernels:
@@ -65,11 +69,14 @@ def write_kernels(
     For tiles of one size the bits are the same whoever computes them. `progress` is called with (tiles there, tiles in all).
     """
     zarr()  # told before the work if it is not there
-    names = _kernels(kernels)
+    names = kernel_names(kernels)
     rows, columns = samples(x), None if x2 is None else samples(x2, "x2")
     columns = None if columns is None else columns.to(rows)
-    places = None if devices is None else tuple(str(device) for device in devices)
-    sides = _sides(tile, places, scheduler, columns is None)
+    places = _places(devices)
+    shape = len(rows), len(rows if columns is None else columns)
+    sides = _sides(tile, places, scheduler, columns is None, shape)
+    if scheduler is None:
+        _refuse_large_tile(sides, len(names), rows.dtype, places)
     used = _tau0(net, rows, tau0)
     prepare(
         net, rows, columns, used, tangent=names != ("conjugate",)
@@ -86,7 +93,7 @@ def write_kernels(
                 else _there(client, job, rows, columns, todo)
             )
             _follow(done, total - len(todo), total, progress)
-            store.remove_leftovers()
+        store.tidy()
     return WrittenKernels(store.folder, total - len(todo), len(todo))
 
 
@@ -102,9 +109,11 @@ def _there(client: Any, job: Job, rows: Tensor, columns: Tensor | None, todo: li
     """On the workers, with the samples in the store as long as it takes, unless they are in files of their own."""
     both = {"x": (rows, job.files[0]), "x2": (columns, job.files[1])}
     own = {name: values for name, (values, path) in both.items() if values is not None and path is None}
-    put_samples(job.store, **own)
-    yield from on_cluster(client, job, todo)
-    drop_samples(job.store)
+    try:
+        put_samples(job.store, job.token, **own)
+        yield from on_cluster(client, job, todo)
+    finally:
+        drop_samples(job.store, job.token)
 
 
 @contextmanager
@@ -116,16 +125,15 @@ def _client(scheduler: Any) -> Iterator[Any]:
             yield client
 
 
-def _kernels(asked: Iterable[str]) -> tuple[str, ...]:
-    names = (asked,) if isinstance(asked, str) else tuple(dict.fromkeys(asked))
-    unknown = [name for name in names if name not in KERNELS]
-    if unknown or not names:
-        raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
-    return names
+def _places(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return (str(given),) if isinstance(given, str | torch.device) else tuple(str(device) for device in given)
 
 
-def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symmetric: bool) -> Index:
-    """(rows, columns) of a tile on disc; unless given, by the devices of this process, or the processors of a cluster."""
+def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symmetric: bool, shape: Index) -> Index:
+    """(rows, columns) of a tile on disc, at most those of the kernel; unless given, by the devices of this process, or the
+    processors of a cluster."""
     first = devices(places)[0] if scheduler is None else (places or ("cpu",))[0]
     sides = tile_size(tile, torch.device(first))
     if tile is None and torch.device(first).type == "cpu":
@@ -134,7 +142,13 @@ def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symme
         raise BadInput(
             f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
         )
-    return sides
+    return min(sides[0], shape[0]), min(sides[1], shape[1])
+
+
+def _refuse_large_tile(sides: Index, kernels: int, dtype: torch.dtype, places: tuple[str, ...] | None) -> None:
+    what = f"A tile of {sides[0]} × {sides[1]} for each kernel, with a copy to write,"
+    device = torch.device(devices(places)[0])
+    refuse_if_too_large(2 * kernels * sides[0], sides[1], dtype, device, "a smaller tile", what)
 
 
 def _tau0(net: Network, rows: Tensor, given: float | None) -> float | None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.numerics.lanczos import BlockProduct
+from notsodeep.numerics.safe import positive
 
 SOLVE_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 """‖b − A x‖/‖b‖ at which a system counts as solved, by the dtype of the products."""
@@ -58,7 +59,8 @@ def conjugate_gradients(
     """
     if right.ndim not in (1, 2):
         raise BadInput(f"The right-hand side has shape {tuple(right.shape)}; expected (n,) or (n, b).")
-    tolerance = SOLVE_RTOL[right.dtype] if tolerance is None else tolerance
+    _refuse_unfit(right)
+    tolerance = SOLVE_RTOL[right.dtype] if tolerance is None else positive(tolerance, "tolerance")
     columns = right[:, None] if right.ndim == 1 else right
     scale = torch.linalg.vector_norm(columns, dim=0)
     scale = torch.where(scale > 0, scale, 1.0)
@@ -80,6 +82,19 @@ def conjugate_gradients(
         raise _not_converged(reached, tolerance, len(history) - 1, right.dtype)
     shaped = solution[:, 0] if right.ndim == 1 else solution
     return LinearSolution(shaped, len(history) - 1, torch.stack(history), reached, converged)
+
+
+def _refuse_unfit(right: Tensor) -> None:
+    if right.numel() == 0:
+        raise BadInput(f"The right-hand side is empty: shape {tuple(right.shape)}; at least one vector is needed.")
+    finite = torch.isfinite(right)
+    if not bool(finite.all()):
+        row = int(torch.nonzero(~finite)[0, 0])
+        raise BadInput(
+            f"The right-hand side holds NaN or infinity in {int((~finite).sum())} of {right.numel()} entries (first in row "
+            f"{row}); drop or fill them first.",
+            row=row,
+        )
 
 
 def _recursion(
@@ -116,7 +131,9 @@ def _refuse_indefinite(curvature: Tensor, inner: Tensor, p: Tensor, done: int) -
     if bool((inner <= 0).any()):
         worst = float(inner.min())
         raise BadInput(
-            f"The preconditioner is not positive definite: r·P⁻¹r = {worst:.3g} after {done} iterations.", value=worst
+            f"The preconditioner is not positive definite: r·P⁻¹r = {worst:.3g} after {done} iterations. Take another one, a "
+            "lower rank, or a larger ridge.",
+            value=worst,
         )
     rayleigh = curvature / p.square().sum(0)
     if bool((curvature <= 0).any()):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput, NotConverged
+from notsodeep.numerics.safe import is_whole, positive
 
 BlockProduct = Callable[[Tensor], Tensor]
 """V (n, b) ↦ A V, of one symmetric A."""
@@ -53,9 +54,9 @@ def top_eigenpairs(
     Ref: Golub and Underwood (1977); Wu and Simon, SIAM J. Matrix Anal. Appl. 22 (2000), for the restart.
     """
     n = len(like)
-    if not 1 <= k <= n:
+    if not is_whole(k) or not 1 <= k <= n:
         raise BadInput(f"A matrix of {n} rows has {n} eigenvalues; k = {k} were asked for.")
-    tolerance = EIGEN_RTOL[like.dtype] if tolerance is None else tolerance
+    tolerance = EIGEN_RTOL[like.dtype] if tolerance is None else positive(tolerance, "tolerance")
     width = 2 * k + _GUARD if block is None else block
     if width < k:
         raise BadInput(f"A block of {width} vectors cannot find k = {k} copies of an eigenvalue; take block ≥ k.")

@@ -11,6 +11,7 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 from notsodeep.numerics.lanczos import BlockProduct
 from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.numerics.safe import is_whole
 
 _NEGLIGIBLE = 0.02
 """A gain of P below this changes no condition number by more than as much, and each costs a column."""
@@ -45,7 +46,8 @@ class SpikedDiagonal:
         return self.vectors.shape[1]
 
     def solve(self, v: Tensor) -> Tensor:
-        return self._root(self._inner(self._root(v), 1.0 / (1.0 + self.gains)))
+        # By way of the root: I − Q diag(s/(1+s)) Qᵀ at once leaves round-off where 1/(1+s) is as small, of either sign.
+        return self.whiten_back(self.whiten(v))
 
     def whiten(self, v: Tensor) -> Tensor:
         return self._inner(self._root(v), (1.0 + self.gains).rsqrt())
@@ -126,7 +128,7 @@ def nystrom(
     Ref: Frangella, Tropp and Udell, SIAM J. Matrix Anal. Appl. 44 (2023), algorithm 2.1 and equation 1.3.
     """
     n = len(like)
-    if not 1 <= rank <= n:
+    if not is_whole(rank) or not 1 <= rank <= n:
         raise BadInput(f"A Nyström preconditioner of {n} samples has a rank from 1 to {n}; rank = {rank}.")
     own = torch.Generator().manual_seed(0) if generator is None else generator
     test = torch.linalg.qr(
@@ -142,7 +144,7 @@ def nystrom(
         return identity(n, like)
     vectors, singular, _ = torch.linalg.svd(image @ (along[:, sound] * small[sound].rsqrt()), full_matrices=False)
     values = (singular.square() - shift).clamp(min=0.0) + ridge
-    lowest = max(float(values[-1]), torch.finfo(like.dtype).eps * float(values[0]))
+    lowest = max(float(values[-1]), shift)
     gains = (values / lowest - 1.0).clamp(min=0.0)
     kept = gains > _NEGLIGIBLE
     ones = torch.ones(n, dtype=like.dtype, device=like.device)

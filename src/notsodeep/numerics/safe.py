@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,11 @@ def positive(value: Any, name: str, hint: str = "") -> float:
     return number
 
 
+def is_whole(value: Any) -> bool:
+    """Whether `value` is a whole number of Python or NumPy; True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def like(x: Array) -> Callable[[Tensor], Any]:
     """A function that hands a tensor back in the kind of `x`: numpy for numpy, tensor for tensor."""
     if isinstance(x, np.ndarray):
@@ -82,13 +88,16 @@ def like(x: Array) -> Callable[[Tensor], Any]:
     return lambda result: result
 
 
-def refuse_if_too_large(rows: int, columns: int, dtype: torch.dtype, device: torch.device, instead: str) -> None:
-    """Raise `BadInput` before a (rows, columns) result is allocated that the device cannot hold."""
+def refuse_if_too_large(
+    rows: int, columns: int, dtype: torch.dtype, device: torch.device, instead: str, what: str | None = None
+) -> None:
+    """Raise `BadInput` before a (rows, columns) result is allocated that the device cannot hold; `what` takes the memory, a
+    kernel unless told."""
     needed = rows * columns * torch.empty(0, dtype=dtype).element_size()
     available = available_bytes(device)
     if needed > available:
         raise BadInput(
-            f"A {rows} × {columns} kernel in {str(dtype).removeprefix('torch.')} takes {needed / 2**30:.1f} GiB; "
+            f"{what or f'A {rows} × {columns} kernel'} in {str(dtype).removeprefix('torch.')} takes {needed / 2**30:.1f} GiB; "
             f"{available / 2**30:.1f} GiB are free on {device}. Use {instead}.",
             needed=needed,
             available=available,

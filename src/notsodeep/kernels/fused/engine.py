@@ -69,9 +69,11 @@ class Engine(ABC):
                     mirrors[index][part[:, 1], part[:, 0]] = values
 
 
-def engine_for(equation: PairEquation, rows: Tensor, columns: Tensor, symmetric: bool) -> Engine | None:
-    """The fused solver of these samples' device, if there is one and the kernel is large enough to be worth it."""
-    if len(rows) * len(columns) < _WORTH_COMPILING or not isinstance(equation, ImplicitPairs):
+def engine_for(
+    equation: PairEquation, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False
+) -> Engine | None:
+    """The fused solver of these samples' device, if there is one and the kernel is large enough to be worth it, or `eager`."""
+    if (len(rows) * len(columns) < _WORTH_COMPILING and not eager) or not isinstance(equation, ImplicitPairs):
         return None
     needed = "triton" if rows.is_cuda else "numba"
     if rows.device.type not in ("cpu", "cuda") or importlib.util.find_spec(needed) is None:

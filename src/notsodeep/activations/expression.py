@@ -1,0 +1,155 @@
+"""An activation typed as an expression in x, such as x*tanh(x): it is read, never run as code."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations.base import Activation
+from notsodeep.activations.custom import Custom, Function, find_kinks, look_at, rounded, unresolved
+from notsodeep.activations.grammar import plain, read, refusal
+from notsodeep.errors import BadInput, NumericsWarning
+
+_REACH, _INTERVALS = 64.0, 1 << 14
+_VARIES_RTOL = 1e-12
+_ZERO_RTOL = 1e-9  # of a value to those a step of the grid away
+_THIRDS = 100  # (2/3)^100 of a step is below the spacing of float64
+_APART = 1e-6
+_MANY = 1000  # zeros: more are waves that no panel follows
+_KEPT = 128  # expressions whose kinks need not be looked for again
+
+
+@dataclass(frozen=True)
+class Formula(Activation):
+    """The function that `text` spells. Two of the same text are equal, and a file or a worker is sent the text alone."""
+
+    text: str
+
+    grading = Custom.grading
+    resolution = Custom.resolution
+    lipschitz_is_estimate = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", plain(self.text))
+        _ = self._found  # now: what cannot be used is refused here, and a call only calls
+
+    @cached_property
+    def _found(self) -> Custom:
+        return _looked_at(self.text)
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        return self._found.kinks
+
+    @property
+    def jumps(self) -> tuple[tuple[float, float], ...]:
+        return self._found.jumps
+
+    @property
+    def lipschitz(self) -> float:
+        return self._found.lipschitz
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._found.function(x)
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return self._found.derivative(x)
+
+    def __reduce__(self) -> tuple[type[Formula], tuple[str]]:
+        return Formula, (self.text,)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def expression(text: str) -> Formula:
+    """The activation of an expression in x: + − * / **, numbers, pi, e and functions, such as "max(x, 0) - 0.1*x".
+
+    What is no such expression, or is not finite on [−64, 64], is refused.
+    """
+    formula = Formula(text)
+    if doubt := _doubt(formula.text):
+        warnings.warn(doubt, NumericsWarning, stacklevel=2)
+    return formula
+
+
+@lru_cache(_KEPT)
+def _looked_at(text: str) -> Custom:
+    reading = read(text)
+    value = reading.value
+    if isinstance(value, float):
+        raise refusal(text, f"is the number {value:g} whatever x is: write an expression in x, such as x*tanh(x)")
+    _check_values(value, text)
+    for part, divisor in reading.divisors:
+        if poles := _zeros(divisor):
+            raise refusal(
+                part, f"divides by 0 at x = {poles[0]:.4g}: write a divisor that is never 0, such as 1 + x**2"
+            )
+    found = look_at(value, _kinks(value, reading.switches), text)
+    _check_slope(found, text)
+    return found
+
+
+def _kinks(function: Function, switches: list[Function]) -> list[float]:
+    """Those seen on a grid, and those that are too slight to be seen beside a large slope elsewhere."""
+    kinks = list(find_kinks(function))
+    for switch in switches:
+        places = _zeros(switch)
+        if len(places) <= _MANY:
+            kinks += [place for place in places if all(abs(place - kink) > _APART for kink in kinks)]
+    return kinks
+
+
+def _zeros(function: Function) -> list[float]:
+    """The places of [−64, 64] where the function crosses or touches 0: its absolute value has a minimum there, by thirds."""
+    grid = torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64)
+    with torch.no_grad():
+        size = function(grid).abs()
+        lowest = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:]) & (size[:-2] > 0.0) & (size[2:] > 0.0)
+        at = torch.nonzero(lowest).flatten()
+        lower, upper, beside = grid[at], grid[at + 2], torch.maximum(size[at], size[at + 2])
+        for _ in range(_THIRDS):
+            third = (upper - lower) / 3.0
+            left = function(lower + third).abs() <= function(upper - third).abs()
+            lower, upper = torch.where(left, lower, lower + third), torch.where(left, upper - third, upper)
+        middle = 0.5 * (lower + upper)
+        places = middle[function(middle).abs() <= _ZERO_RTOL * beside]
+    return sorted({rounded(place) + 0.0 for place in places.tolist()})
+
+
+@lru_cache(_KEPT)
+def _doubt(text: str) -> str | None:
+    return unresolved(_looked_at(text))
+
+
+def _check_values(function: Function, text: str) -> None:
+    places = torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64)
+    with torch.no_grad():
+        values = function(places)
+    if not bool(torch.isfinite(values).all()):
+        raise _not_finite(text, "", places, values)
+    if float(values.max() - values.min()) <= _VARIES_RTOL * float(values.abs().max()):
+        raise refusal(text, f"is {float(values[0]):.4g} for all x in [−64, 64]: write one that varies with x")
+
+
+def _check_slope(found: Custom, text: str) -> None:
+    # Between round numbers, which may be kinks.
+    places = torch.linspace(-_REACH, _REACH, _INTERVALS, dtype=torch.float64) + 1.0 / (_INTERVALS * math.pi)
+    slopes = found.derivative(places)
+    if not bool(torch.isfinite(slopes).all()):
+        raise _not_finite(text, "has a slope that ", places, slopes)
+
+
+def _not_finite(text: str, what: str, places: Tensor, values: Tensor) -> BadInput:
+    first = int(torch.nonzero(~torch.isfinite(values))[0])
+    place, value = float(places[first]), float(values[first])
+    return refusal(
+        text,
+        f"{what}is not finite at x = {place:.4g} ({value:g}): write one that is on [−64, 64], such as log(1 + abs(x)) for "
+        "log(x), x/(1 + x**2) for 1/x or sigmoid(x) for 1/(1 + exp(-x))",
+    )

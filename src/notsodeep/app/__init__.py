@@ -1,0 +1,1 @@
+"""The explorer: a local web page. Ref: docs/explore.md"""

@@ -1,0 +1,256 @@
+"""The page as it opens: controls on the left, what follows from them on the right. Ids are the names of a state's fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dash_mantine_components as dmc
+from dash import dcc, html
+
+from notsodeep.app.limits import LIMITS
+from notsodeep.app.state import DATA, FAMILY_NAMES, KERNELS, NAMED, RANGES, State
+
+FIELDS = (
+    "activation",
+    "expression",
+    "var_a",
+    "linked",
+    "var_b",
+    "data",
+    "separation",
+    "spread",
+    "n",
+    "p",
+    "family",
+    "kernel",
+)
+"""The controls; `expression` stands for the activation where that is "expression", `linked` for σ_b² = 1 − σ_a²."""
+MESSAGES = ("activation", "var_a", "var_b", "data", "upload", "family", "download", "link")
+TYPED = "expression"
+_HEIGHTS = {"spectra": 330, "activations": 330, "gaps": 460, "map": 460}
+_QUIET: Any = {"displayModeBar": False, "responsive": True}
+
+
+def page() -> Any:
+    """The whole layout, for `app.layout`."""
+    return dmc.MantineProvider(
+        dmc.AppShell(
+            [
+                dcc.Location(id="url", refresh=False),
+                dcc.Store(id="state"),
+                dcc.Store(id="token", data=""),
+                dcc.Store(id="sent"),
+                dcc.Download(id="file"),
+                dmc.AppShellHeader(_header(), px="md"),
+                dmc.AppShellMain(dmc.Grid([_controls(), _answers()], gutter="lg")),
+            ],
+            header={"height": 56},
+            padding="md",
+        ),
+        defaultColorScheme="auto",
+        theme={"primaryColor": "blue", "fontFamily": "system-ui, sans-serif"},
+    )
+
+
+def _header() -> Any:
+    return dmc.Group(
+        [
+            dmc.Group(
+                [
+                    dmc.Title("notsodeep", order=3),
+                    dmc.Text("a DEQ and its explicit twin", c="dimmed", visibleFrom="sm"),
+                ],
+                gap="sm",
+            ),
+            dmc.Group(
+                [
+                    dmc.Badge("…", id="took", variant="light", tt="none"),
+                    dmc.ColorSchemeToggle(
+                        lightIcon="☀",
+                        darkIcon="☾",
+                        variant="default",
+                        size="lg",
+                        id="scheme",
+                        **{"aria-label": "light or dark"},
+                    ),
+                ],
+                gap="sm",
+            ),
+        ],
+        justify="space-between",
+        h="100%",
+    )
+
+
+def _controls() -> Any:
+    start = State()
+    parts = [
+        dmc.Select(
+            id="activation",
+            label="Activation φ of the DEQ",
+            data=[*NAMED, {"value": TYPED, "label": "an expression in x …"}],
+            value=start.activation,
+            searchable=True,
+            allowDeselect=False,
+        ),
+        dmc.TextInput(
+            id="expression",
+            placeholder="x*tanh(x)",
+            value="",
+            debounce=400,
+            style={"display": "none"},
+            **{"aria-label": "expression in x"},
+        ),
+        _message("activation"),
+        _slider("var_a", "σ_a²: weight of the feedback"),
+        _message("var_a"),
+        dmc.Switch(id="linked", label="σ_b² = 1 − σ_a²", checked=True, size="sm"),
+        _slider("var_b", "σ_b²: weight of the input", start=0.8),
+        _message("var_b"),
+        dmc.Select(
+            id="data",
+            label="Data",
+            data=[{"value": key, "label": label} for key, label in DATA.items()],
+            value=start.data,
+            allowDeselect=False,
+        ),
+        _message("data"),
+        html.Div(
+            [_slider("separation", "distance of the means"), _slider("spread", "gap of the covariances")], id="mixture"
+        ),
+        html.Div(_upload(), id="file-field", style={"display": "none"}),
+        _slider("n", "samples n"),
+        html.Div(_slider("p", "features p"), id="p-field"),
+        dmc.Select(
+            id="family",
+            label="Family of the explicit network",
+            data=list(FAMILY_NAMES),
+            value=start.family,
+            allowDeselect=False,
+        ),
+        _message("family"),
+        dmc.SegmentedControl(
+            id="kernel",
+            data=[{"value": key, "label": f"{letters} ({key})"} for key, letters in KERNELS.items()],
+            value=start.kernel,
+            fullWidth=True,
+        ),
+    ]
+    return dmc.GridCol(
+        dmc.Paper(dmc.Stack(parts, gap="xs"), withBorder=True, p="md"), span={"base": 12, "md": 4, "lg": 3}
+    )
+
+
+def _slider(name: str, label: str, start: float | None = None) -> Any:
+    allowed = RANGES[name]
+    value = getattr(State(), name) if start is None else start
+    return html.Div(
+        [
+            dmc.Group(
+                [dmc.Text(label, size="sm"), dmc.Text("", size="sm", fw=600, id=f"{name}-value")],
+                justify="space-between",
+            ),
+            dmc.Slider(
+                id=name,
+                min=allowed.low,
+                max=allowed.high,
+                step=allowed.step,
+                value=value,
+                precision=2,
+                label=None,
+                updatemode="drag",
+                thumbLabel=label,
+                size="sm",
+            ),
+        ]
+    )
+
+
+def _upload() -> list[Any]:
+    size = f"{LIMITS.bytes >> 20} MiB, {LIMITS.rows} rows"
+    return [
+        dcc.Upload(
+            dmc.Button("Choose a .csv or .npy file", variant="default", fullWidth=True, id="choose"),
+            id="upload",
+            multiple=False,  # no `accept` and no `max_size`: a file that they refuse is dropped without a word
+        ),
+        dmc.Text(f"At most {size}; one sample a row. It stays in the memory of this server.", size="xs", c="dimmed"),
+        _message("upload"),
+    ]
+
+
+def _answers() -> Any:
+    cards = [
+        _card("Spectra", "spectra", "Where the red line lies on the blue area, the two networks have the same kernel."),
+        _card("Activations", "activations", "What the explicit network uses in place of a fixed point."),
+        _card(
+            "Gap against n",
+            "gaps",
+            "‖DEQ's kernel − designed‖ / ‖DEQ's kernel‖, as n and p of a mixture grow together.",
+        ),
+        _card(
+            "How far σ_a² may go",
+            "map",
+            "Green: networks contract. Amber: the kernel is stable. Red: it exists; not beyond.",
+        ),
+    ]
+    return dmc.GridCol(
+        [
+            dmc.Alert(
+                id="trouble",
+                color="red",
+                title="Nothing can be shown for this choice",
+                mb="md",
+                style={"display": "none"},
+            ),
+            dmc.Paper(
+                [dmc.Text(id="summary", mb="xs"), html.Div(id="table", style={"overflowX": "auto"})],
+                withBorder=True,
+                p="md",
+                mb="md",
+            ),
+            dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="md"),
+            dmc.Paper(_take_home(), withBorder=True, p="md", mt="md"),
+        ],
+        span={"base": 12, "md": 8, "lg": 9},
+    )
+
+
+def _card(title: str, name: str, caption: str) -> Any:
+    graph = dcc.Graph(id=name, config=_QUIET, style={"width": "100%", "height": _HEIGHTS[name]}, figure=_empty())
+    return dmc.Paper(
+        [dmc.Text(title, fw=600), dmc.Text(caption, size="xs", c="dimmed"), graph],
+        withBorder=True,
+        p="md",
+        style={"minWidth": 0},
+    )
+
+
+def _empty() -> dict[str, Any]:
+    """A figure before its first answer: axes without numbers, on no background."""
+    axis = {"visible": False}
+    clear = "rgba(0,0,0,0)"
+    return {
+        "data": [],
+        "layout": {"xaxis": axis, "yaxis": axis, "paper_bgcolor": clear, "plot_bgcolor": clear},
+    }
+
+
+def _take_home() -> list[Any]:
+    buttons = [("onnx", "Network, ONNX"), ("source", "Network, Python"), ("png", "Figure, PNG")]
+    return [
+        dmc.Group(
+            [dmc.Button(label, id=f"get-{name}", variant="light", n_clicks=0) for name, label in buttons], mb="xs"
+        ),
+        _message("download"),
+        dmc.Text("The Python that gives this state:", size="sm", fw=600),
+        dmc.CodeHighlight(id="python", code="", language="python", copyLabel="copy", copiedLabel="copied"),
+        dmc.Text(
+            "The address of this page carries the whole state: copy it to share it.", size="xs", c="dimmed", mt="xs"
+        ),
+        _message("link"),
+    ]
+
+
+def _message(name: str) -> Any:
+    return dmc.Text("", id=f"{name}-message", size="xs", c="orange", style={"overflowWrap": "anywhere"})

@@ -1,0 +1,240 @@
+"""The server of the explorer: what each control sets off."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from typing import Any
+
+from dash import Dash, Input, Output, ctx, no_update
+from dash import State as Given
+from dash.dcc.express import send_bytes
+
+from notsodeep.app import answers, files
+from notsodeep.app.page import FIELDS, MESSAGES, TYPED, page
+from notsodeep.app.state import NAMED, RANGES, State, checked, parse
+from notsodeep.app.study import Refused, Study, gaps_against_n, study
+from notsodeep.app.text import python_of
+from notsodeep.app.uploads import LIMITS, Shelf, decode, read_upload
+from notsodeep.errors import NotSoDeepError
+from notsodeep.figures.explorer import gap_figure
+
+_HIDDEN, _SHOWN = {"display": "none"}, {"display": "block"}
+_STUDIES = 32
+_BODY = 2 * LIMITS.bytes  # bytes of a request: an upload in base64, and the rest of the page
+_SENT = """function(contents, name) {
+    const same = dash_clientside.no_update;
+    if (!contents) return [same, same, same];
+    const size = Math.floor(3 * (contents.length - contents.indexOf(",") - 1) / 4);
+    if (size <= MOST) return [{name: name, contents: contents}, "…", null];
+    return [same, `'${name}' has ${size} bytes; at most MOST (${MOST / 2 ** 20} MiB) are taken. Use a part of it.`, null];
+}"""
+log = logging.getLogger("notsodeep.explore")
+
+
+class Explorer:
+    """One server: the uploads that it holds, and the latest studies, which several parts of a page ask for."""
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self._studies: OrderedDict[State, Study] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def study(self, state: State) -> Study:
+        """Made outside the lock: nobody waits for another's."""
+        with self._lock:
+            if state in self._studies:
+                self._studies.move_to_end(state)
+                return self._studies[state]
+        found = study(state, self.shelf)
+        with self._lock:
+            self._studies[state] = found
+            while len(self._studies) > _STUDIES:
+                self._studies.popitem(last=False)
+        return found
+
+
+def make_app() -> Dash:
+    """The Dash application; its `server` is a WSGI one. Everything that a browser loads comes from here."""
+    app = Dash("notsodeep", title="notsodeep", update_title="notsodeep …", serve_locally=True, assets_folder="none")
+    app.layout = page()
+    app.server.config["MAX_CONTENT_LENGTH"] = _BODY
+    explorer = Explorer()
+    _chosen(app)
+    _uploaded(app, explorer)
+    _answered(app, explorer)
+    _gaps(app, explorer)
+    _taken_home(app, explorer)
+    return app
+
+
+def _chosen(app: Dash) -> None:
+    """Controls → state and link; a link → state and controls. One callback, as the two go round in a circle."""
+
+    @app.callback(
+        Output("state", "data"),
+        Output("url", "search"),
+        Output("token", "data", allow_duplicate=True),
+        *[Output(name, "checked" if name == "linked" else "value") for name in FIELDS],
+        *[Output(f"{name}-value", "children") for name in RANGES],
+        *[Output(name, "style") for name in ("expression", "mixture", "file-field", "p-field")],
+        Output("var_b", "disabled"),
+        Output("link-message", "children"),
+        Input("url", "search"),
+        Input("token", "data"),
+        *[Input(name, "checked" if name == "linked" else "value") for name in FIELDS],
+        prevent_initial_call="initial_duplicate",
+    )
+    def choose(search: str, token: str, *values: Any) -> tuple[Any, ...]:
+        given = dict(zip(FIELDS, values, strict=True))
+        if ctx.triggered_id in (None, "url"):
+            state, wrong = parse(search or "")
+            given = _controls(state)
+        else:
+            state, wrong = checked(_fields(given, token))
+        typed = given["activation"] == TYPED
+        shown = {
+            "var_a": f"{given['var_a']:g}",
+            "var_b": f"{1.0 - given['var_a']:g}" if given["linked"] else f"{given['var_b']:g}",
+            **{name: f"{given[name]:g}" for name in ("separation", "spread", "n", "p")},
+        }
+        mixture = _SHOWN if given["data"] == "mixture" else _HIDDEN
+        return (
+            {"query": state.query, "wrong": {k: v for k, v in wrong.items() if k in MESSAGES}},
+            state.query,
+            state.upload,
+            *(given[name] for name in FIELDS),
+            *(shown[name] for name in RANGES),
+            _SHOWN if typed else _HIDDEN,
+            mixture,
+            _SHOWN if given["data"] == "upload" else _HIDDEN,
+            mixture,
+            bool(given["linked"]),
+            " ".join(v for k, v in wrong.items() if k not in MESSAGES),
+        )
+
+
+def _fields(given: dict[str, Any], token: str) -> dict[str, Any]:
+    """The fields of a state from the controls of a page."""
+    typed = given["activation"] == TYPED
+    plain = {name: given[name] for name in FIELDS if name not in ("activation", "expression", "linked", "var_b")}
+    return {
+        **plain,
+        "activation": given["expression"] if typed else given["activation"],
+        "var_b": None if given["linked"] else given["var_b"],
+        "upload": token if given["data"] == "upload" else "",
+    }
+
+
+def _controls(state: State) -> dict[str, Any]:
+    """The controls of a page from the fields of a state."""
+    named = state.activation in NAMED
+    return {
+        "activation": state.activation if named else TYPED,
+        "expression": "" if named else state.activation,
+        "linked": state.var_b is None,
+        "var_b": round(max(1.0 - state.var_a, RANGES["var_b"].low), 2) if state.var_b is None else state.var_b,
+        **{
+            name: getattr(state, name)
+            for name in ("var_a", "data", "separation", "spread", "n", "p", "family", "kernel")
+        },
+    }
+
+
+def _uploaded(app: Dash, explorer: Explorer) -> None:
+    """A file that is too large is told so by the browser and stays there. Its field is emptied, to take the same file again."""
+    app.clientside_callback(
+        _SENT.replace("MOST", str(LIMITS.bytes)),
+        Output("sent", "data"),
+        Output("upload-message", "children", allow_duplicate=True),
+        Output("upload", "contents"),
+        Input("upload", "contents"),
+        Given("upload", "filename"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        Output("token", "data"),
+        Output("upload-message", "children", allow_duplicate=True),
+        Output("choose", "children"),
+        Input("sent", "data"),
+        prevent_initial_call=True,
+    )
+    def upload(sent: dict[str, str]) -> tuple[Any, Any, Any]:
+        try:
+            held = read_upload(sent["name"], decode(sent["contents"]))
+            return explorer.shelf.put(held), f"Read: {held.description}.", held.name
+        except NotSoDeepError as error:
+            return no_update, str(error), no_update
+
+
+def _answered(app: Dash, explorer: Explorer) -> None:
+    """A state → what is seen of it. What cannot be shown says so beside its field, and the rest stays as it was."""
+
+    @app.callback(
+        *[Output(name, "figure") for name in ("spectra", "activations", "map")],
+        Output("table", "children"),
+        Output("summary", "children"),
+        Output("python", "code"),
+        Output("took", "children"),
+        Output("trouble", "children"),
+        Output("trouble", "style"),
+        *[Output(f"{name}-message", "children") for name in MESSAGES if name != "link"],
+        Input("state", "data"),
+        prevent_initial_call=True,
+    )
+    def answer(given: dict[str, Any]) -> tuple[Any, ...]:
+        state, _ = parse(given["query"])
+        messages = dict.fromkeys((name for name in MESSAGES if name != "link"), "") | given["wrong"]
+        try:
+            found = explorer.study(state)
+            parts = (answers.spectra(found), answers.activations(found), answers.admissible(found))
+        except Refused as refused:
+            messages[refused.field] = refused.sentence
+            return (*(no_update,) * 7, refused.sentence, _SHOWN, *messages.values())
+        except Exception as error:
+            log.exception("%s", state)
+            sentence = f"{type(error).__name__}: {error}. This is ours to mend; other choices still work."
+            return (*(no_update,) * 7, sentence, _SHOWN, *messages.values())
+        held = explorer.shelf.get(state.upload)
+        if held is not None:
+            messages["upload"] = f"Read: {held.description}."
+        messages |= {name: text for name, text in found.notes.items() if not messages[name]}
+        python = python_of(state, held, found.family)
+        took = f"{1e3 * found.seconds:.0f} ms"
+        return (*parts, answers.table(found), answers.summary(found), python, took, "", _HIDDEN, *messages.values())
+
+
+def _gaps(app: Dash, explorer: Explorer) -> None:
+    """The gap against n has a request of its own: the rest does not wait for it."""
+
+    @app.callback(Output("gaps", "figure"), Input("state", "data"), prevent_initial_call=True)
+    def gaps(given: dict[str, Any]) -> Any:
+        state, _ = parse(given["query"])
+        try:
+            points = gaps_against_n(explorer.study(state))
+        except (Refused, NotSoDeepError):
+            return no_update
+        return gap_figure([(point.n, point.gap) for point in points])
+
+
+def _taken_home(app: Dash, explorer: Explorer) -> None:
+    @app.callback(
+        Output("file", "data"),
+        Output("download-message", "children", allow_duplicate=True),
+        *[Input(f"get-{kind}", "n_clicks") for kind in ("onnx", "source", "png")],
+        Given("state", "data"),
+        prevent_initial_call=True,
+    )
+    def take(*given: Any) -> tuple[Any, str]:
+        state, _ = parse(given[-1]["query"])
+        kind = str(ctx.triggered_id).removeprefix("get-")
+        try:
+            found = explorer.study(state)
+            if kind == "png":
+                return send_bytes(files.figure_file(found), "notsodeep.png"), ""
+            name = "network.onnx" if kind == "onnx" else "network.py"
+            return send_bytes(files.network_file(found, "onnx" if kind == "onnx" else "py"), name), ""
+        except Refused as refused:
+            return no_update, refused.sentence

@@ -1,0 +1,124 @@
+"""What a visitor has chosen: one frozen value, and the link that carries it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from notsodeep.data.sources import Dataset, load
+from notsodeep.design import FAMILIES
+
+NAMED = (
+    "relu", "tanh", "elu", "gelu", "silu", "erf", "leaky_relu:0.1", "hard_tanh", "arctan", "sigmoid", "softplus", "softsign",
+    "sin", "cos", "gaussian", "abs",
+)  # fmt: skip
+DATA = {"mixture": "Gaussian mixture", "digits": "digits", "mnist": "MNIST", "upload": "your file"}
+FAMILY_NAMES = ("auto", *FAMILIES, "hermite")
+KERNELS = {"conjugate": "CK", "tangent": "NTK"}
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of a number that can be chosen."""
+
+    low: float
+    high: float
+    step: float
+
+
+RANGES = {
+    "var_a": Range(0.01, 1.5, 0.01),
+    "var_b": Range(0.05, 2.0, 0.05),
+    "separation": Range(0.0, 20.0, 0.5),
+    "spread": Range(0.0, 20.0, 0.5),
+    "n": Range(100, 1000, 50),
+    "p": Range(50, 1000, 50),
+}
+
+
+@dataclass(frozen=True)
+class State:
+    """Defaults are what the page opens with. `var_b` None is 1 − var_a; `n` counts samples of the data, `p` features of the
+    mixture alone; `upload` is the token of a file that the server holds."""
+
+    activation: str = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    data: str = "mixture"
+    separation: float = 8.0
+    spread: float = 8.0
+    n: int = 500
+    p: int = 500
+    family: str = "auto"
+    kernel: str = "conjugate"
+    upload: str = ""
+
+    @property
+    def query(self) -> str:
+        """All that is not as the page opens, as the end of a link: ?activation=tanh&var_a=0.1."""
+        default = State()
+        chosen = {
+            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
+        }
+        return f"?{urlencode(chosen)}" if chosen else ""
+
+    @property
+    def spec(self) -> str:
+        """The data in one line, as `nsd.load` and `--data` take it; of an uploaded file, its place."""
+        if self.data == "mixture":
+            return f"gmm:n={self.n},p={self.p},separation={self.separation:g},spread={self.spread:g}"
+        return f"{self.data}:n={self.n}"
+
+    def dataset(self) -> Dataset:
+        """The samples, but for an uploaded file."""
+        return load(self.spec)
+
+
+def parse(query: str) -> tuple[State, dict[str, str]]:
+    """The state of a link, and what is wrong with it, field by field: such a field is left as the page opens."""
+    pairs = dict(parse_qsl(query.removeprefix("?")[:2000], keep_blank_values=True))
+    return checked({name: pairs[name] for name in (f.name for f in fields(State)) if name in pairs})
+
+
+def checked(values: Mapping[str, Any]) -> tuple[State, dict[str, str]]:
+    """The state of values as they come from a page or a link, with the sentences that belong beside the refused ones."""
+    state, wrong = State(), {}
+    for name, value in values.items():
+        found, sentence = _checked(name, value)
+        if sentence:
+            wrong[name] = sentence
+        else:
+            state = replace(state, **{name: found})
+    if state.var_b is None and state.var_a >= 1.0 and "var_a" not in wrong:
+        wrong["var_a"] = (
+            f"σ_b² = 1 − σ_a² = {1.0 - state.var_a:.2g} must be positive: take σ_a² below 1, or choose σ_b² itself."
+        )
+        state = replace(state, var_a=State.var_a)
+    return state, wrong
+
+
+def _checked(name: str, value: Any) -> tuple[Any, str]:
+    """The value to take, or the sentence that says why not."""
+    if name in RANGES:
+        return (None, "") if name == "var_b" and value in (None, "", "None") else _number(name, value)
+    text = str(value if value is not None else "").strip()
+    known = {"data": DATA, "family": FAMILY_NAMES, "kernel": KERNELS}.get(name)
+    if known is not None and text not in known:
+        return None, f"There is no {name} {text[:30]!r}; choose {', '.join(known)}."
+    if name == "activation" and not text:
+        return None, "Choose an activation, or type an expression in x."
+    return text, ""
+
+
+def _number(name: str, value: Any) -> tuple[Any, str]:
+    allowed = RANGES[name]
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not allowed.low <= number <= allowed.high:
+        return None, f"{name} = {str(value)[:30]} must be a number between {allowed.low:g} and {allowed.high:g}."
+    return (round(number) if isinstance(allowed.low, int) else number), ""

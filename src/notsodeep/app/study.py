@@ -1,0 +1,232 @@
+"""All that the page shows of a state, as numbers: the design, the kernels' spectra, the gaps."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations import Activation, activation
+from notsodeep.app.state import State
+from notsodeep.app.uploads import Shelf
+from notsodeep.architecture import Explicit, Implicit, Network
+from notsodeep.data.sources import Dataset
+from notsodeep.data.standardiser import standardised
+from notsodeep.data.statistics import tau0 as root_mean_square_norm
+from notsodeep.design import Design, choose
+from notsodeep.design.matching import Comparison, compare_scalars, matched_names
+from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
+from notsodeep.kernels.fused.threads import shared
+from notsodeep.kernels.prepared import prepare
+from notsodeep.numerics.spectrum import spectral_norm
+from notsodeep.scalars import Scalars, scalars
+
+_DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
+_MOST_KINKS = 200
+_SEED = 0
+
+
+class Refused(Exception):
+    """A choice that cannot be shown: the field that it belongs to, and the sentence to put beside it."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field, self.sentence = field, sentence
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A DEQ and its explicit network on data of root mean square norm τ0. Gaps are ‖G* − G‖/‖G*‖ in operator norm."""
+
+    state: State
+    data: Dataset
+    tau0: float
+    net: Implicit
+    phi: Activation
+    """centred, as the kernels are"""
+    target: Scalars
+    explicit: Explicit
+    family: str
+    plain: Explicit
+    comparisons: tuple[Comparison, ...]
+    spectra: dict[str, Tensor]
+    """of the "deq", the "designed" and the "undesigned" network, ascending"""
+    gap: float
+    plain_gap: float
+    notes: dict[str, str]
+    """beside a field: what does not hold, but can be shown"""
+    seconds: float
+
+    def as_design(self) -> Design:
+        """For figures and files."""
+        reached = scalars(self.explicit, self.tau0)
+        residual = max(c.gap for c in self.comparisons)
+        return Design(
+            self.net,
+            self.explicit,
+            self.family,
+            self.state.kernel,
+            self.tau0,
+            self.target,
+            reached,
+            self.comparisons,
+            residual,
+        )
+
+
+def study(state: State, shelf: Shelf) -> Study:
+    """The whole study; `Refused` where a choice leaves nothing to show."""
+    began = time.perf_counter()
+    data = samples_of(state, shelf)
+    tau0 = root_mean_square_norm(data.x)
+    net, notes = network(state)
+    with warnings.catch_warnings(), _blamed():
+        warnings.simplefilter("ignore", NumericsWarning)  # `network` has said it
+        target = scalars(net, tau0)
+        family, explicit, sentence = designed(net, state, data.x, target)
+        if sentence:
+            notes["family"] = sentence
+        plain = Explicit([net.phi] * explicit.depth).centred(tau0)
+        spectra, gaps = _compare({"deq": net, "designed": explicit, "undesigned": plain}, state.kernel, data.x, tau0)
+        phi = net.centred(tau0).phi
+        comparisons = compare_scalars(target, scalars(explicit, tau0), matched_names(state.kernel))
+    return Study(
+        state=state,
+        data=data,
+        tau0=tau0,
+        net=net,
+        phi=phi,
+        target=target,
+        explicit=explicit,
+        family=family,
+        plain=plain,
+        comparisons=comparisons,
+        spectra=spectra,
+        gap=gaps["designed"],
+        plain_gap=gaps["undesigned"],
+        notes=notes,
+        seconds=time.perf_counter() - began,
+    )
+
+
+@contextmanager
+def _blamed() -> Iterator[None]:
+    """What cannot be computed, as `Refused`: where there is no equilibrium σ_a² is too large, else it is the activation."""
+    try:
+        yield
+    except (NotContractive, NotConverged) as error:
+        raise Refused("var_a", str(error)) from error
+    except BadInput as error:
+        raise Refused("activation", str(error)) from error
+
+
+def samples_of(state: State, shelf: Shelf) -> Dataset:
+    """The samples of a state, an uploaded file's centred and scaled to τ0 = 1 as all that is no mixture."""
+    if state.data != "upload":
+        try:
+            return state.dataset()
+        except NotSoDeepError as error:
+            raise Refused("data", str(error)) from error
+    held = shelf.get(state.upload)
+    if held is None:
+        gone = (
+            "The file of this link is no longer in memory: upload it again."
+            if state.upload
+            else "Choose a .csv or .npy file."
+        )
+        raise Refused("upload", gone)
+    rows = torch.randperm(len(held.x), generator=torch.Generator().manual_seed(_SEED))[: state.n]
+    return Dataset(standardised(held.x[rows]), None, f"{held.description}, {len(rows)} of them, scaled to τ0 = 1")
+
+
+def network(state: State) -> tuple[Implicit, dict[str, str]]:
+    """The DEQ, and what has to be said of it."""
+    notes: dict[str, str] = {}
+    try:
+        phi = activation(state.activation)
+    except NotSoDeepError as error:
+        raise Refused("activation", str(error)) from error
+    if len(phi.kinks) > _MOST_KINKS:
+        raise Refused("activation", f"{len(phi.kinks)} kinks are too many to follow here; at most {_MOST_KINKS} are.")
+    try:
+        net = Implicit(phi, state.var_a, state.var_b)
+    except NotSoDeepError as error:
+        raise Refused("var_a", str(error)) from error
+    bound = 1.0 / (4.0 * phi.lipschitz**2) if phi.lipschitz > 0.0 else math.inf
+    if state.var_a >= bound:
+        notes["var_a"] = (
+            f"σ_a² ≥ {bound:.4g} = 1/(4L²): the kernels exist, but a finite network need not contract; see the map."
+        )
+    return net, notes
+
+
+def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
+    """(family, network, what to say): where the family has no match, its nearest member."""
+    some = x[:: max(1, len(x) // _DESIGN_SAMPLES)]
+    try:
+        family, explicit, _ = choose(net, target, state.family, state.kernel, some)
+    except NoMatch as error:
+        nearest = error.data["explicit"]
+        return (
+            state.family,
+            nearest,
+            (
+                f"No {state.family} network has this kernel: the nearest is shown, of residual {error.data['residual']:.1e}. "
+                f"{error.data['suggestion']} has it."
+            ),
+        )
+    return family, explicit, ""
+
+
+def _compare(
+    networks: dict[str, Network], kernel: str, x: Tensor, tau0: float
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Spectra of all, and the gaps of all but the first to it: three at a time, as each is too small for two cores."""
+
+    def dense(net: Network) -> Tensor:
+        centre = tau0 if isinstance(net, Implicit) else None
+        prepared = prepare(net, x, tau0=centre, tangent=kernel == "tangent", eager=True)
+        matrix = x.new_empty(len(x), len(x))
+        prepared.fill((matrix,), (kernel,))
+        return matrix
+
+    names = list(networks)
+    kernels = shared(lambda name: dense(networks[name]), names)
+    spectra = shared(torch.linalg.eigvalsh, kernels)
+    norm = float(spectra[0][-1])
+    gaps = shared(lambda other: spectral_norm(kernels[0] - other) / norm, kernels[1:])
+    return dict(zip(names, spectra, strict=True)), dict(zip(names[1:], gaps, strict=True))
+
+
+@dataclass(frozen=True)
+class GapPoint:
+    n: int
+    p: int
+    gap: float
+
+
+def gaps_against_n(study: Study) -> list[GapPoint]:
+    """The gap at n/8, n/4, n/2 and n, of a design for each: of a mixture n and p together, as the theorem has it; of other data
+    parts of them."""
+    state, points = study.state, []
+    for share in (8, 4, 2):
+        n = max(8, state.n // share)
+        if state.data == "mixture":
+            p = max(9, state.p // share)
+            x = State(data="mixture", n=n, p=p, separation=state.separation, spread=state.spread).dataset().x
+        else:
+            x = study.data.x[torch.randperm(len(study.data.x), generator=torch.Generator().manual_seed(_SEED))[:n]]
+            p = x.shape[1]
+        tau0 = root_mean_square_norm(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NumericsWarning)
+            _, explicit, _ = designed(study.net, state, x, scalars(study.net, tau0))
+            _, gaps = _compare({"deq": study.net, "designed": explicit}, state.kernel, x, tau0)
+        points.append(GapPoint(len(x), p, gaps["designed"]))
+    return [*points, GapPoint(len(study.data.x), study.data.x.shape[1], study.gap)]

@@ -1,0 +1,269 @@
+"""The explorer's server without a browser, and the command that starts it."""
+
+import json
+import re
+import socket
+import threading
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+
+pytest.importorskip("dash")
+pytest.importorskip("dash_mantine_components")
+pytest.importorskip("waitress")
+
+import dash_mantine_components  # noqa: F401 (before the application, as it registers what a page loads)
+
+from notsodeep.app import server
+from notsodeep.app.server import Explorer, make_app
+from notsodeep.app.state import State
+from notsodeep.app.uploads import LIMITS
+from notsodeep.cli import explore
+from tests.cli.conftest import notsodeep  # noqa: F401 (a fixture)
+
+HERE = "http://localhost/"
+
+
+@pytest.fixture(scope="module")
+def app():
+    return make_app()
+
+
+@pytest.fixture
+def client(app):
+    return app.server.test_client()
+
+
+def ask(client, output, inputs, changed, given=()):
+    """What a page posts when `changed` has changed: the callback whose outputs begin with `output`."""
+    described = json.loads(client.get("/_dash-dependencies").data)
+    (callback,) = [each for each in described if each["output"].strip(".").startswith(output)]
+    outputs = [
+        dict(zip(("id", "property"), part.split("@")[0].rsplit(".", 1), strict=True))
+        for part in callback["output"].strip(".").split("...")
+    ]
+    body = {
+        "output": callback["output"],
+        "outputs": outputs if callback["output"].startswith("..") else outputs[0],
+        "inputs": [
+            {"id": i["id"], "property": i["property"], "value": inputs.get(i["id"])} for i in callback["inputs"]
+        ],
+        "state": [
+            {"id": i["id"], "property": i["property"], "value": dict(given).get(i["id"])} for i in callback["state"]
+        ],
+        "changedPropIds": [changed],
+    }
+    return client.post("/_dash-update-component", json=body)
+
+
+def answer(client, query, wrong=None):
+    return ask(client, "spectra.figure", {"state": {"query": query, "wrong": wrong or {}}}, "state.data")
+
+
+def test_the_page_and_its_layout(client):
+    assert client.get("/").status_code == 200
+    layout = client.get("/_dash-layout")
+    assert layout.status_code == 200
+    ids = set(re.findall(r'"id":\s*"([\w-]+)"', layout.text))
+    assert {"activation", "var_a", "var_b", "data", "upload", "family", "kernel", "table", "spectra", "url"} <= ids
+    used = json.loads(client.get("/_dash-dependencies").data)
+    named = {each["id"] for callback in used for each in (*callback["inputs"], *callback["state"])}
+    assert named <= ids
+
+
+def test_everything_that_it_loads_is_here(client):
+    index = client.get("/").text
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', index)
+    assert len(loaded) > 5
+    for address in loaded:
+        assert urlsplit(urljoin(HERE, address)).netloc == "localhost", address
+        assert client.get(address).status_code == 200, address
+    assert not re.search(r"<(?:script|link|img|iframe)[^>]*https?://", index)
+    for sheet in (address for address in loaded if ".css" in address):
+        text = client.get(sheet).text
+        assert not re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", text), sheet
+
+
+def test_too_large_a_request(client):
+    body = b"x" * (server._BODY + 1)
+    refused = client.post("/_dash-update-component", data=body, content_type="application/json")
+    assert refused.status_code == 413
+    assert 4 * (LIMITS.bytes + 2) // 3 < server._BODY
+    assert client.get("/").status_code == 200
+
+
+def test_an_answer(client):
+    found = answer(client, "?n=100&p=50&activation=tanh")
+    assert found.status_code == 200
+    response = found.json["response"]
+    assert len(response["spectra"]["figure"]["data"]) == 3
+    assert "tanh" in response["summary"]["children"]
+    assert "nsd.Implicit('tanh'" in response["python"]["code"]
+    assert response["trouble"]["style"] == {"display": "none"}
+    assert "NaN" not in found.text
+    assert "Infinity" not in found.text
+
+
+def test_a_refused_choice_leaves_the_rest(client):
+    response = answer(client, "?n=100&p=50&activation=__import__(x)", {"var_b": "beside it"}).json["response"]
+    assert "figure" not in response.get("spectra", {})
+    assert "table" not in response
+    assert response["activation-message"]["children"] == response["trouble"]["children"] != ""
+    assert response["var_b-message"]["children"] == "beside it"
+    assert response["trouble"]["style"] == {"display": "block"}
+
+
+def test_what_nobody_foresaw_is_told_and_logged(client, monkeypatch, caplog):
+    def broken(*_):
+        raise ZeroDivisionError("of a test")
+
+    monkeypatch.setattr(server, "study", broken)
+    found = answer(client, "?n=105&p=55")
+    assert found.status_code == 200
+    assert "ZeroDivisionError: of a test" in found.json["response"]["trouble"]["children"]
+    assert "of a test" in caplog.text
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\x00", b'{"output": "none.there", "inputs": [], "outputs": []}'])
+def test_a_hostile_request_does_not_end_the_server(app, body, monkeypatch):
+    monkeypatch.setitem(app.server.config, "PROPAGATE_EXCEPTIONS", False)
+    client = app.server.test_client()
+    assert client.post("/_dash-update-component", data=body, content_type="application/json").status_code >= 400
+    assert client.get("/").status_code == 200
+
+
+def test_files_to_take_home(client):
+    given = {"state": {"query": "?n=100&p=50", "wrong": {}}}
+    found = ask(
+        client, "file.data", {"get-onnx": 0, "get-source": 1, "get-png": 0}, "get-source.n_clicks", given.items()
+    )
+    data = found.json["response"]["file"]["data"]
+    assert data["filename"] == "network.py"
+    assert data["base64"] is True
+    found = ask(client, "file.data", {"get-png": 1}, "get-png.n_clicks", given.items())
+    assert found.json["response"]["file"]["data"]["filename"] == "notsodeep.png"
+
+
+def test_nothing_to_take_home(client):
+    given = {"state": {"query": "?activation=1/x", "wrong": {}}}
+    response = ask(client, "file.data", {"get-png": 1}, "get-png.n_clicks", given.items()).json["response"]
+    assert "file" not in response
+    assert "not finite" in response["download-message"]["children"]
+
+
+def test_several_visitors_get_their_own_answers(app):
+    chosen = ["relu", "tanh", "erf", "sin"] * 2
+
+    def visit(name):
+        found = answer(app.server.test_client(), f"?n=100&p=50&activation={name}")
+        return found.json["response"]["summary"]["children"]
+
+    with ThreadPoolExecutor(len(chosen)) as pool:
+        summaries = list(pool.map(visit, chosen))
+    for name, summary in zip(chosen, summaries, strict=True):
+        assert summary.startswith(f"{name} DEQ"), summary
+    assert summaries[:4] == summaries[4:]
+
+
+def test_nobody_waits_for_another(app, monkeypatch):
+    begun, go_on = threading.Event(), threading.Event()
+    real = server.study
+
+    def slow(state, shelf):
+        if state.activation == "arctan":
+            begun.set()
+            assert go_on.wait(60)
+        return real(state, shelf)
+
+    monkeypatch.setattr(server, "study", slow)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(answer, app.server.test_client(), "?n=100&p=50&activation=arctan")
+        try:
+            assert begun.wait(60)
+            assert answer(app.server.test_client(), "?n=100&p=50&activation=erf").status_code == 200
+            assert not waiting.done()
+        finally:
+            go_on.set()
+        assert waiting.result().json["response"]["summary"]["children"].startswith("arctan DEQ")
+
+
+def test_studies_are_made_once_and_forgotten(monkeypatch):
+    made = []
+    monkeypatch.setattr(server, "study", lambda state, _: made.append(state) or len(made))
+    explorer = Explorer()
+    first = State(n=101)
+    assert explorer.study(first) == explorer.study(State(n=101)) == 1
+    for n in range(102, 102 + server._STUDIES):
+        explorer.study(State(n=n))
+    assert len(made) == 1 + server._STUDIES
+    assert explorer.study(first) == 2 + server._STUDIES
+
+
+def test_the_command_without_its_packages(notsodeep, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(
+        explore.importlib.util, "find_spec", lambda name: None if name in ("dash", "waitress") else name
+    )
+    ran = notsodeep("explore", "--no-browser")
+    assert ran.returncode == 2
+    assert ran.stderr == "error: The explorer needs dash, waitress: pip install 'notsodeep[app]'.\n"
+    assert ran.stdout == ""
+
+
+def test_a_port_that_is_taken(notsodeep):  # noqa: F811
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = notsodeep("explore", "--no-browser", "--port", str(port))
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"error: Cannot serve on 127.0.0.1:{port}: ")
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_host_that_is_none(notsodeep):  # noqa: F811
+    ran = notsodeep("explore", "--no-browser", "--port", "0", "--host", "256.0.0.1")
+    assert ran.returncode == 2
+    assert "Cannot serve on 256.0.0.1:0" in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+class Served(Exception):
+    """Ends the command where it would serve for ever."""
+
+
+class Server:
+    def __init__(self, application, sockets, **_):
+        self.application, self.place = application, sockets[0]
+
+    def run(self):
+        with self.place:
+            raise Served(self.place.getsockname(), self.application)
+
+
+@pytest.mark.parametrize("browser", [True, False])
+def test_the_command_serves_this_machine_alone(monkeypatch, browser, capsys):
+    opened, addresses = threading.Event(), []
+    monkeypatch.setattr("waitress.server.create_server", Server)
+    monkeypatch.setattr(explore.webbrowser, "open", lambda address: (addresses.append(address), opened.set()))
+    with pytest.raises(Served) as served:
+        explore.explore_command(port=0, browser=browser)
+    (host, port), application = served.value.args
+    assert host == "127.0.0.1"
+    assert f"http://127.0.0.1:{port}/" in capsys.readouterr().out
+    assert application.test_client().get("/").status_code == 200
+    assert opened.wait(60 if browser else 0) is browser
+    assert addresses == [f"http://127.0.0.1:{port}/"] * browser
+
+
+def test_it_is_served(app):
+    from waitress.server import create_server
+
+    serving = create_server(app.server, host="127.0.0.1", port=0, threads=2, ident="notsodeep")
+    thread = threading.Thread(target=serving.run, daemon=True)
+    thread.start()
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{serving.effective_port}/", timeout=60) as page:
+            assert b"notsodeep" in page.read()
+            assert page.headers["Server"] == "notsodeep"
+    finally:
+        serving.close()

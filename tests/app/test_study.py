@@ -1,0 +1,355 @@
+"""What the explorer shows, against the library itself; and what it says where there is nothing to show."""
+
+import io
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.app import study as explored
+from notsodeep.app.boundaries import boundaries
+from notsodeep.app.files import WIDTH, figure_file, network_file
+from notsodeep.app.state import NAMED, State, checked
+from notsodeep.app.study import Refused, gaps_against_n, study
+from notsodeep.app.text import python_of
+from notsodeep.app.uploads import Shelf, read_upload
+from notsodeep.data.sources import standardised
+from notsodeep.errors import NotContractive
+from notsodeep.scalars import scalars
+
+SMALL = {"n": 100, "p": 50}
+SHELF = Shelf()
+TABLE = np.random.default_rng(0).standard_normal((130, 12)) * np.linspace(1.0, 3.0, 12) + 5.0
+HELD = read_upload("t.npy", (lambda stream: (np.save(stream, TABLE), stream.getvalue())[1])(io.BytesIO()))
+TOKEN = SHELF.put(HELD)
+STATES = {
+    "relu": State(**SMALL),
+    "tanh": State(activation="tanh", var_a=0.1, **SMALL),
+    "ntk": State(activation="tanh", kernel="tangent", var_b=0.5, **SMALL),
+    "digits": State(activation="erf", data="digits", n=120),
+    "hermite": State(activation="gelu", family="hermite", **SMALL),
+    "expression": State(activation="x*tanh(x)", var_a=0.1, **SMALL),
+    "unstable": State(activation="abs", var_a=1.2, var_b=1.0, **SMALL),
+    "jump": State(activation="sign", **SMALL),
+    "upload": State(data="upload", upload=TOKEN, n=100),
+}
+
+
+@pytest.fixture(scope="module")
+def studied():
+    """Each of the states, studied once."""
+    found = {}
+
+    def get(name):
+        if name not in found:
+            found[name] = study(STATES[name], SHELF)
+        return found[name]
+
+    return get
+
+
+def samples(name):
+    """The data of a state, found without the explorer."""
+    if name != "upload":
+        return STATES[name].dataset().x
+    rows = torch.randperm(len(TABLE), generator=torch.Generator().manual_seed(0))[: STATES[name].n]
+    return standardised(torch.from_numpy(TABLE)[rows])
+
+
+def gap(first, second):
+    return float(torch.linalg.matrix_norm(first - second, 2) / torch.linalg.matrix_norm(first, 2))
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("name", STATES)
+def test_numbers_are_the_library_s(studied, name):
+    found, state, x = studied(name), STATES[name], samples(name)
+    net = nsd.Implicit(state.activation, state.var_a, state.var_b)
+    assert torch.equal(found.data.x, x)
+    tau0 = float(x.square().sum(1).mean().sqrt())
+    assert found.tau0 == pytest.approx(tau0, rel=1e-12)
+    target = nsd.scalars(net, tau0)
+    assert found.target.tau == pytest.approx(target.tau, rel=1e-10)
+    kernel = {"conjugate": nsd.conjugate_kernel, "tangent": nsd.tangent_kernel}[state.kernel]
+    exact, designed, plain = kernel(net, x), kernel(found.explicit, x), kernel(found.plain, x)
+    for key, matrix in {"deq": exact, "designed": designed, "undesigned": plain}.items():
+        spectrum = torch.linalg.eigvalsh(matrix)
+        torch.testing.assert_close(found.spectra[key], spectrum, rtol=1e-8, atol=1e-9 * float(spectrum[-1]))
+    assert found.gap == pytest.approx(gap(exact, designed), rel=1e-4, abs=1e-9)
+    assert found.plain_gap == pytest.approx(gap(exact, plain), rel=1e-4, abs=1e-9)
+    reached = nsd.scalars(found.explicit, tau0)
+    assert len(found.comparisons) == 4
+    for row in found.comparisons:
+        assert row.target == pytest.approx(getattr(target, row.name), rel=1e-9)
+        assert row.reached == pytest.approx(getattr(reached, row.name), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh", "ntk", "upload"])
+def test_the_design_is_the_library_s(studied, name):
+    found, state = studied(name), STATES[name]
+    net = nsd.Implicit(state.activation, state.var_a, state.var_b)
+    expected = nsd.design(net, tau0=found.tau0, match=state.kernel)
+    assert found.family == expected.family
+    u = torch.linspace(-3.0, 3.0, 50, dtype=torch.float64)
+    for ours, theirs in zip(found.explicit.layers, expected.explicit.layers, strict=True):
+        torch.testing.assert_close(ours(u), theirs(u), rtol=1e-6, atol=1e-6)
+    assert found.as_design().residual < 1e-8
+    assert found.gap < 0.5 * found.plain_gap
+
+
+def test_an_upload_is_centred_and_scaled(studied):
+    x = studied("upload").data.x
+    assert x.shape == (100, 12)
+    assert float(x.mean(0).abs().max()) < 1e-12
+    assert studied("upload").tau0 == pytest.approx(1.0, abs=1e-12)
+    assert "t.npy" in studied("upload").data.description
+
+
+REFUSED = {
+    "a hostile expression": ({"activation": "__import__('os').system('x')"}, "activation", "expression"),
+    "an attribute": ({"activation": "x.__class__"}, "activation", "expression"),
+    "a power tower": ({"activation": "x**9**9**9**9"}, "activation", "expression"),
+    "no end of brackets": ({"activation": "(" * 1500 + "x" + ")" * 300}, "activation", ""),
+    "a pole": ({"activation": "1/x"}, "activation", "not finite"),
+    "a constant": ({"activation": "0*x"}, "activation", "varies"),
+    "an unknown name": ({"activation": "rleu"}, "activation", "relu"),
+    "past existence": ({"activation": "linear", "var_a": 1.0, "var_b": 1.0}, "var_a", "no equilibrium"),
+    "past the tangent kernel": (
+        {"activation": "abs", "var_a": 1.2, "var_b": 1.0, "kernel": "tangent"},
+        "activation",
+        "tangent kernel",
+    ),
+    "a jump and its tangent kernel": ({"activation": "sign", "kernel": "tangent"}, "activation", "tangent kernel"),
+    "no file yet": ({"data": "upload"}, "upload", "Choose"),
+    "a file that is gone": ({"data": "upload", "upload": "x" * 32}, "upload", "upload it again"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_shown_says_why(case):
+    values, field, words = REFUSED[case]
+    state, wrong = checked({**SMALL, **values})
+    assert wrong == {}
+    with pytest.raises(Refused) as refused:
+        study(state, SHELF)
+    assert refused.value.field == field
+    assert words in refused.value.sentence
+    assert 10 < len(refused.value.sentence) < 700
+
+
+def test_more_digits_than_there_are():
+    with pytest.raises(Refused, match="1797") as refused:
+        study(State(data="digits", n=2000), SHELF)
+    assert refused.value.field == "data"
+
+
+def test_images_that_are_not_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("NOTSODEEP_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(Refused, match="mnist") as refused:
+        study(State(data="mnist"), SHELF)
+    assert refused.value.field == "data"
+
+
+def test_too_many_kinks(monkeypatch):
+    monkeypatch.setattr(explored, "_MOST_KINKS", 1)
+    with pytest.raises(Refused, match="2 kinks are too many") as refused:
+        study(State(activation="hard_tanh", **SMALL), SHELF)
+    assert refused.value.field == "activation"
+
+
+def test_a_forgotten_upload():
+    shelf = Shelf(most=1)
+    token = shelf.put(HELD)
+    state = State(data="upload", upload=token, n=100)
+    assert study(state, shelf).data.x.shape == (100, 12)
+    shelf.put(HELD)
+    with pytest.raises(Refused, match="no longer in memory") as refused:
+        study(state, shelf)
+    assert refused.value.field == "upload"
+
+
+def test_a_note_where_networks_need_not_contract(studied):
+    assert studied("relu").notes == {}
+    found = study(State(activation="sigmoid", var_a=0.9, **SMALL), SHELF)
+    assert found.notes == {}
+    assert "≥ 0.25 = 1/(4L²)" in study(State(var_a=0.25, **SMALL), SHELF).notes["var_a"]
+    assert "var_a" not in study(State(var_a=0.24, **SMALL), SHELF).notes
+
+
+def test_the_nearest_of_a_family_without_a_match(studied):
+    found = study(State(family="quadratic", **SMALL), SHELF)
+    assert found.family == "quadratic"
+    residual = max(row.gap for row in found.comparisons)
+    assert f"residual {residual:.1e}. leaky_relu has it." in found.notes["family"]
+    assert studied("relu").gap < found.gap < 1.0
+    assert all("x²" in str(layer) or "x^2" in str(layer) for layer in found.explicit.layers), found.explicit
+
+
+def test_the_gap_falls_as_a_mixture_grows():
+    found = study(State(n=400, p=400), SHELF)
+    points = gaps_against_n(found)
+    assert [(point.n, point.p) for point in points] == [(50, 50), (100, 100), (200, 200), (400, 400)]
+    assert points[-1].gap == found.gap
+    slope = np.polyfit(np.log([point.n for point in points]), np.log([point.gap for point in points]), 1)[0]
+    assert slope < -0.3
+    assert points[-1].gap < points[0].gap
+
+
+def test_parts_of_other_data(studied):
+    points = gaps_against_n(studied("upload"))
+    assert [(point.n, point.p) for point in points] == [(12, 12), (25, 12), (50, 12), (100, 12)]
+    assert all(np.isfinite(point.gap) and point.gap >= 0.0 for point in points)
+
+
+@pytest.mark.parametrize("drive", [0.3, 0.8, 2.3])
+def test_boundaries_in_their_order(drive):
+    found = boundaries(NAMED, drive)
+    assert [row.name for row in found] == list(NAMED)
+    for row in found:
+        assert 0.0 < row.contracts <= row.stable <= row.exists, row
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("name", ["relu", "elu", "tanh", "softplus", "gaussian", "abs", "linear"])
+def test_where_kernels_exist(name):
+    drive = 0.8
+    (row,) = boundaries((name,), drive)
+    below = 0.98 * row.exists if row.exists < np.inf else 100.0
+    assert np.isfinite(scalars(nsd.Implicit(name, below, drive), 1.0).tau)
+    if row.exists < np.inf:
+        with pytest.raises(NotContractive) as refused:
+            scalars(nsd.Implicit(name, 1.05 * row.exists, drive), 1.0)
+        assert refused.value.largest_var_a == pytest.approx(row.exists, rel=0.05)
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("name", ["relu", "tanh", "abs", "softplus"])
+def test_where_kernels_are_stable(name):
+    """σ_a² E[φ'²(τ*ξ)] = 1, by differences of the activation itself."""
+    (row,) = boundaries((name,), 0.8)
+    net = nsd.Implicit(name, row.stable, 0.8)
+    tau = scalars(net, 1.0).tau
+    u = torch.linspace(-9.0, 9.0, 200_001, dtype=torch.float64)
+    weight = torch.exp(-(u**2) / 2) / torch.exp(-(u**2) / 2).sum()
+    slope = (net.phi(tau * u + 1e-6) - net.phi(tau * u - 1e-6)) / 2e-6
+    assert row.stable * float((weight * slope**2).sum()) == pytest.approx(1.0, rel=0.04)
+
+
+def test_boundaries_fall_as_the_drive_grows():
+    for few, many in zip(boundaries(("softplus", "relu"), 0.3), boundaries(("softplus", "relu"), 1.0), strict=True):
+        assert few.contracts == many.contracts
+        assert few.exists > many.exists
+
+
+def run_alone(source, x, folder):
+    """What the program gives for x where notsodeep cannot be imported."""
+    (folder / "network.py").write_bytes(source)
+    np.save(folder / "x.npy", x.numpy())
+    program = (
+        "import sys; sys.modules['notsodeep'] = None; sys.path.insert(0, '.'); import numpy, torch, network; "
+        "numpy.save('y.npy', network.load()(torch.from_numpy(numpy.load('x.npy'))).detach().numpy())"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True, timeout=120)
+    return torch.from_numpy(np.load(folder / "y.npy"))
+
+
+def enn(found, classes):
+    draw = torch.Generator().manual_seed(0)
+    return nsd.ENN(found.explicit, found.data.x.shape[1], WIDTH, out_features=classes, generator=draw)
+
+
+def test_the_network_as_a_program(studied, tmp_path):
+    found = studied("hermite")
+    x = found.data.x[:7].to(torch.float32)
+    y = run_alone(network_file(found, "py"), x, tmp_path)
+    assert y.shape == (7, 2)
+    torch.testing.assert_close(y, enn(found, 2)(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_the_network_as_onnx(studied):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    found = studied("digits")
+    session = onnxruntime.InferenceSession(network_file(found, "onnx"), providers=["CPUExecutionProvider"])
+    x = found.data.x[:7].to(torch.float32)
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    assert y.shape == (7, 10)
+    torch.testing.assert_close(torch.from_numpy(y), enn(found, 10)(x).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["relu", "ntk"])
+def test_the_figure_is_a_png(studied, name):
+    content = figure_file(studied(name))
+    assert content.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(content[k : k + 4], "big") for k in (16, 20))
+    assert width > 600
+    assert height > 200
+    assert content.rstrip().endswith(b"IEND\xaeB`\x82")
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("name", ["relu", "ntk", "digits", "expression"])
+def test_the_python_of_a_state_gives_its_numbers(studied, name, capsys):
+    found, space = studied(name), {}
+    exec(python_of(STATES[name], found=found.family), space)
+    assert space["found"].measured.gap == pytest.approx(found.gap, rel=1e-4, abs=1e-9)
+    assert f"{found.gap:.2e}" in capsys.readouterr().out
+
+
+def test_the_python_of_a_long_series(capsys):
+    state = State(activation="silu", family="hermite", n=300, p=100)
+    found, space = study(state, SHELF), {}
+    exec(python_of(state, found=found.family), space)
+    assert space["found"].measured.gap == pytest.approx(found.gap, rel=1e-4)
+    assert found.family in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_the_python_of_an_upload(tmp_path, monkeypatch, labels):
+    lines = [",".join(map(repr, row)) + labels * f",{'ab'[i % 2]}" for i, row in enumerate(TABLE.tolist())]
+    head = ",".join(f"f{k}" for k in range(12)) + labels * ",label"
+    (tmp_path / "t.csv").write_text("\n".join([head, *lines]) + "\n")
+    shelf, held = Shelf(), read_upload("t.csv", (tmp_path / "t.csv").read_bytes())
+    state = State(data="upload", upload=shelf.put(held), n=100)
+    found, space = study(state, shelf), {}
+    monkeypatch.chdir(tmp_path)
+    exec(python_of(state, held), space)
+    assert space["x"].shape == (100, 12)
+    assert space["found"].measured.gap == pytest.approx(found.gap, rel=1e-4)
+
+
+def numbers_of(figure):
+    for trace, axis in itertools.product(figure.data, "xy"):
+        values = getattr(trace, axis)
+        if values is not None and not isinstance(values[0], str):
+            yield np.asarray(values, dtype=float)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_figures_are_there_and_finite(studied, name):
+    pytest.importorskip("plotly")
+    pytest.importorskip("dash_mantine_components")
+    from notsodeep.app import answers
+    from notsodeep.figures.explorer import gap_figure
+
+    found = studied(name)
+    points = [(20, 0.5), (40, 0.3)]
+    figures = [answers.spectra(found), answers.activations(found), answers.admissible(found), gap_figure(points)]
+    assert [len(figure.data) for figure in figures] == [3, 1 + found.explicit.depth, 3, 2]
+    for figure in figures:
+        values = list(numbers_of(figure))
+        assert values
+        assert all(np.isfinite(value).all() and len(value) > 1 for value in values)
+    counts = figures[0].data[0].y[::2]
+    assert sum(count for count in counts if count >= 1) == len(found.data.x)
+    assert STATES[name].activation in figures[2].data[0].y
+    rows = answers.table(found).to_plotly_json()["props"]["children"][1].children
+    assert len(rows) >= 5
+    assert f"{found.gap:.2g} away" in answers.summary(found)
