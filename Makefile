@@ -25,7 +25,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-dev
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow

@@ -105,7 +105,7 @@ def test_what_is_refused_says_so_and_leaves_the_rest(name, value):
         assert f"between {RANGES[name].low:g} and {RANGES[name].high:g}" in wrong[name]
 
 
-@pytest.mark.parametrize("value", [[], [1, 2], {}, {"a": 1}, True, object(), math.nan, 10**400], ids=repr)
+@pytest.mark.parametrize("value", [[], [1, 2], {}, {"a": 1}, True, object(), math.nan, 10**400])
 @pytest.mark.parametrize("name", ["var_a", "n", "data", "kernel"])
 def test_what_no_page_sends(name, value):
     state, wrong = checked({name: value, "spread": 3.0})

@@ -120,7 +120,7 @@ REFUSED = {
     "past existence": ({"activation": "linear", "var_a": 1.0, "var_b": 1.0}, "var_a", "no equilibrium"),
     "past the tangent kernel": (
         {"activation": "abs", "var_a": 1.2, "var_b": 1.0, "kernel": "tangent"},
-        "activation",
+        "var_a",
         "tangent kernel",
     ),
     "a jump and its tangent kernel": ({"activation": "sign", "kernel": "tangent"}, "activation", "tangent kernel"),
@@ -301,6 +301,13 @@ def test_the_python_of_a_state_gives_its_numbers(studied, name, capsys):
     exec(python_of(STATES[name], found=found.family), space)
     assert space["found"].measured.gap == pytest.approx(found.gap, rel=1e-4, abs=1e-9)
     assert f"{found.gap:.2e}" in capsys.readouterr().out
+
+
+def test_the_python_of_a_nearest_member(capsys):
+    state = State(family="hard_tanh", n=100, p=100)
+    found = study(state, SHELF)
+    exec(python_of(state, found=found.family, nearest="family" in found.notes), {})
+    assert f"gap {found.gap:.2g}\n" in capsys.readouterr().out
 
 
 def test_the_python_of_a_long_series(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future
 from typing import Any
 
 from dash import Dash, Input, Output, ctx, no_update
@@ -38,21 +39,25 @@ class Explorer:
 
     def __init__(self) -> None:
         self.shelf = Shelf()
-        self._studies: OrderedDict[State, Study] = OrderedDict()
+        self._studies: OrderedDict[State, Future[Study]] = OrderedDict()
         self._lock = threading.Lock()
 
     def study(self, state: State) -> Study:
-        """Made outside the lock: nobody waits for another's."""
+        """Made once for all who ask for it, outside the lock: nobody waits for another state's. A failure is not kept."""
         with self._lock:
-            if state in self._studies:
-                self._studies.move_to_end(state)
-                return self._studies[state]
-        found = study(state, self.shelf)
-        with self._lock:
-            self._studies[state] = found
+            asked = self._studies.get(state)
+            made = asked or self._studies.setdefault(state, Future())
+            self._studies.move_to_end(state)
             while len(self._studies) > _STUDIES:
                 self._studies.popitem(last=False)
-        return found
+        if asked is None:
+            try:
+                made.set_result(study(state, self.shelf))
+            except BaseException as error:
+                with self._lock:
+                    self._studies.pop(state, None)
+                made.set_exception(error)
+        return made.result()
 
 
 def make_app() -> Dash:
@@ -88,11 +93,14 @@ def _chosen(app: Dash) -> None:
     )
     def choose(search: str, token: str, *values: Any) -> tuple[Any, ...]:
         given = dict(zip(FIELDS, values, strict=True))
-        if ctx.triggered_id in (None, "url"):
+        linked = ctx.triggered_id in (None, "url")
+        if linked:
             state, wrong = parse(search or "")
             given = _controls(state)
         else:
             state, wrong = checked(_fields(given, token))
+        # A link's wrong part is left as the page opens; a wrong control stays, and so does what is seen.
+        kept = bool(wrong) and not linked
         typed = given["activation"] == TYPED
         shown = {
             "var_a": f"{given['var_a']:g}",
@@ -101,9 +109,9 @@ def _chosen(app: Dash) -> None:
         }
         mixture = _SHOWN if given["data"] == "mixture" else _HIDDEN
         return (
-            {"query": state.query, "wrong": {k: v for k, v in wrong.items() if k in MESSAGES}},
-            state.query,
-            state.upload,
+            {"query": state.query, "wrong": {k: v for k, v in wrong.items() if k in MESSAGES}, "kept": kept},
+            no_update if kept else state.query,
+            no_update if kept else state.upload,
             *(given[name] for name in FIELDS),
             *(shown[name] for name in RANGES),
             _SHOWN if typed else _HIDDEN,
@@ -187,6 +195,8 @@ def _answered(app: Dash, explorer: Explorer) -> None:
     def answer(given: dict[str, Any]) -> tuple[Any, ...]:
         state, _ = parse(given["query"])
         messages = dict.fromkeys((name for name in MESSAGES if name != "link"), "") | given["wrong"]
+        if given.get("kept"):
+            return (*(no_update,) * 7, " ".join(given["wrong"].values()), _SHOWN, *messages.values())
         try:
             found = explorer.study(state)
             parts = (answers.spectra(found), answers.activations(found), answers.admissible(found))
@@ -201,7 +211,7 @@ def _answered(app: Dash, explorer: Explorer) -> None:
         if held is not None:
             messages["upload"] = f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
-        python = python_of(state, held, found.family)
+        python = python_of(state, held, found.family, nearest="family" in found.notes)
         took = f"{1e3 * found.seconds:.0f} ms"
         return (*parts, answers.table(found), answers.summary(found), python, took, "", _HIDDEN, *messages.values())
 
@@ -212,6 +222,8 @@ def _gaps(app: Dash, explorer: Explorer) -> None:
     @app.callback(Output("gaps", "figure"), Input("state", "data"), prevent_initial_call=True)
     def gaps(given: dict[str, Any]) -> Any:
         state, _ = parse(given["query"])
+        if given.get("kept"):
+            return no_update
         try:
             points = gaps_against_n(explorer.study(state))
         except (Refused, NotSoDeepError):
@@ -238,3 +250,6 @@ def _taken_home(app: Dash, explorer: Explorer) -> None:
             return send_bytes(files.network_file(found, "onnx" if kind == "onnx" else "py"), name), ""
         except Refused as refused:
             return no_update, refused.sentence
+        except Exception as error:
+            log.exception("%s", state)
+            return no_update, f"{type(error).__name__}: {error}. This is ours to mend."

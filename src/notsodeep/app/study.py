@@ -29,6 +29,9 @@ from notsodeep.scalars import Scalars, scalars
 
 _DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
 _MOST_KINKS = 200
+_FEWEST = (
+    50  # samples, and features of a mixture, of the gap against n: with fewer the correlations are large, and slow
+)
 _SEED = 0
 
 
@@ -89,6 +92,8 @@ def study(state: State, shelf: Shelf) -> Study:
     with warnings.catch_warnings(), _blamed():
         warnings.simplefilter("ignore", NumericsWarning)  # `network` has said it
         target = scalars(net, tau0)
+        if not all(math.isfinite(getattr(target, name)) for name in matched_names(state.kernel)):
+            prepare(net, data.x, tau0=tau0)  # raises, and says whether σ_a² or the activation makes gradients infinite
         family, explicit, sentence = designed(net, state, data.x, target)
         if sentence:
             notes["family"] = sentence
@@ -218,7 +223,7 @@ def gaps_against_n(study: Study) -> list[GapPoint]:
     for share in (8, 4, 2):
         n = max(8, state.n // share)
         if state.data == "mixture":
-            p = max(9, state.p // share)
+            p = max(_FEWEST, state.p // share)
             x = State(data="mixture", n=n, p=p, separation=state.separation, spread=state.spread).dataset().x
         else:
             x = study.data.x[torch.randperm(len(study.data.x), generator=torch.Generator().manual_seed(_SEED))[:n]]

@@ -6,9 +6,9 @@ from notsodeep.app.state import State
 from notsodeep.app.uploads import Uploaded
 
 
-def python_of(state: State, uploaded: Uploaded | None = None, found: str = "") -> str:
+def python_of(state: State, uploaded: Uploaded | None = None, found: str = "", nearest: bool = False) -> str:
     """Lines that print the table of the page; `uploaded` is the visitor's file. `found` is the family that was: the length of
-    a Hermite series depends on the samples that it is tried on."""
+    a Hermite series depends on the samples that it is tried on. `nearest`: the page shows the member that comes closest."""
     family = found if found.startswith("hermite") else state.family
     var_b = "" if state.var_b is None else f", {state.var_b:g}"
     kernel = f"nsd.{state.kernel}_kernel"
@@ -20,13 +20,24 @@ def python_of(state: State, uploaded: Uploaded | None = None, found: str = "") -
         "",
         *_data(state, uploaded),
         f"net = nsd.Implicit({state.activation!r}, {state.var_a:g}{var_b})",
-        f"found = nsd.design(net, x, family={family!r}, match={state.kernel!r})",
-        "print(found.summary())",
+        *_design(f"nsd.design(net, x, family={family!r}, match={state.kernel!r})", nearest),
         "",
-        f"deq, explicit = {kernel}(net, x), {kernel}(found.explicit, x)",
-        "print(torch.linalg.eigvalsh(deq)[-3:], torch.linalg.eigvalsh(explicit)[-3:])",
+        f"deq, twin = {kernel}(net, x), {kernel}(explicit, x)",
+        'print(f"gap {nsd.relative_gap(deq, twin):.2g}")',
+        "print(torch.linalg.eigvalsh(deq)[-3:], torch.linalg.eigvalsh(twin)[-3:])",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _design(call: str, nearest: bool) -> list[str]:
+    if not nearest:
+        return [f"found = {call}", "print(found.summary())", "explicit = found.explicit"]
+    return [
+        "try:",
+        f"    {call}",
+        "except nsd.NoMatch as error:  # which has the nearest",
+        "    explicit = error.explicit",
+    ]
 
 
 def _data(state: State, uploaded: Uploaded | None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 import threading
+import warnings
 import webbrowser
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from notsodeep.cli.program import app
 from notsodeep.cli.program import out as stdout
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NumericsWarning
 
 _THREADS = 8
 
@@ -36,9 +37,11 @@ def explore_command(
 
     from notsodeep.app.server import make_app
 
+    warnings.simplefilter("ignore", NumericsWarning)  # the page says it beside the field
     place = _listening(host, port)
     server = create_server(make_app().server, sockets=[place], threads=_THREADS, ident="notsodeep")
-    address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{place.getsockname()[1]}/"
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    address = f"http://{shown}:{place.getsockname()[1]}/"
     stdout.print(f"notsodeep is at {address}  (Ctrl-C stops it)")
     if browser:
         threading.Timer(0.5, webbrowser.open, (address,)).start()
