@@ -183,7 +183,7 @@ def test_expressions_good_and_hostile(visitor):
     visitor.until(lambda: visitor.text("summary").startswith("tanh(2*x) DEQ"), "the expression")
     assert visitor.text("activation-message") == ""
     before = visitor.rows()
-    hostile = {"__import__('os')": "no activation named", "<img src=x onerror=alert(1)>": "cannot be read"}
+    hostile = {"__import__('os')": "expression", "<img src=x onerror=alert(1)>": "cannot be read"}
     for text, words in hostile.items():
         visitor.type("expression", text)
         visitor.says("activation", words)

@@ -6,6 +6,7 @@ import socket
 import threading
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -234,6 +235,7 @@ class Served(Exception):
 class Server:
     def __init__(self, application, sockets, **_):
         self.application, self.place = application, sockets[0]
+        self.task_dispatcher = SimpleNamespace(active_count=0)
 
     def run(self):
         with self.place:

@@ -140,6 +140,6 @@ def test_a_member_of_a_family_is_among_its_candidates(family, explicit, tau0, ma
 @pytest.mark.parametrize("match", ["conjugate", "tangent"])
 @pytest.mark.parametrize("family", [LeakyReluFamily(1), LeakyReluFamily(2), QuadraticFamily(), HardTanhFamily()])
 def test_where_no_candidate_matches_no_start_of_the_search_does(family, match):
-    for phi in ("softplus", "tanh", "gelu", "relu"):
+    for phi in ("softplus", "relu"):
         target = nsd.scalars(nsd.Implicit(phi, 0.15), 1.0)
         assert (matching(family, target, match) is None) == (not nearest(family, target, match).matches)

@@ -73,8 +73,8 @@ def expression(text: str) -> Formula:
     What is no such expression, or is not finite on [−64, 64], is refused.
     """
     formula = Formula(text)
-    if doubt := _doubt(formula.text):
-        warnings.warn(doubt, NumericsWarning, stacklevel=2)
+    if said := doubt(formula.text):
+        warnings.warn(said, NumericsWarning, stacklevel=2)
     return formula
 
 
@@ -123,7 +123,7 @@ def _zeros(function: Function) -> list[float]:
 
 
 @lru_cache(_KEPT)
-def _doubt(text: str) -> str | None:
+def doubt(text: str) -> str | None:
     return unresolved(_looked_at(text))
 
 

@@ -32,6 +32,12 @@ class Boundary:
     exists: float
 
 
+def contraction_bound(phi: Activation) -> float:
+    """1/(4L²)."""
+    steepest = 4.0 * phi.lipschitz**2
+    return 1.0 / steepest if steepest > 0.0 else math.inf
+
+
 def boundaries(names: tuple[str, ...], drive: float) -> list[Boundary]:
     """For data with σ_b² τ0² = `drive`."""
     return [_boundary(name, drive) for name in names]
@@ -48,8 +54,7 @@ def _boundary(name: str, drive: float) -> Boundary:
     exists = math.inf if rising == len(tau) - 1 and _grows(var_a) else float(var_a[rising])
     unstable = torch.nonzero(var_a[: rising + 1] * slope[: rising + 1] >= 1.0).flatten()
     stable = float(var_a[unstable[0]]) if unstable.numel() else exists
-    contracts = 1.0 / (4.0 * phi.lipschitz**2) if phi.lipschitz > 0.0 else math.inf
-    return Boundary(name, contracts, min(stable, exists), exists)
+    return Boundary(name, contraction_bound(phi), min(stable, exists), exists)
 
 
 def _grows(var_a: Tensor) -> bool:

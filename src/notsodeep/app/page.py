@@ -27,6 +27,10 @@ FIELDS = (
 """The controls; `expression` stands for the activation where that is "expression", `linked` for σ_b² = 1 − σ_a²."""
 MESSAGES = ("activation", "var_a", "var_b", "data", "upload", "family", "download", "link")
 TYPED = "expression"
+_TABLE = (
+    "γ and α1 … α3 decide the conjugate kernel, κ and β1 … β3 the tangent kernel: in high dimension kernels agree where they "
+    "do. Undesigned is a network of the same depth with the DEQ's own activation."
+)
 _HEIGHTS = {"spectra": 330, "activations": 330, "gaps": 460, "map": 460}
 _QUIET: Any = {"displayModeBar": False, "responsive": True}
 
@@ -116,7 +120,11 @@ def _controls() -> Any:
         ),
         _message("data"),
         html.Div(
-            [_slider("separation", "distance of the means"), _slider("spread", "gap of the covariances")], id="mixture"
+            [
+                _slider("separation", "distance of the classes' means"),
+                _slider("spread", "difference of their covariances"),
+            ],
+            id="mixture",
         ),
         html.Div(_upload(), id="file-field", style={"display": "none"}),
         _slider("n", "samples n"),
@@ -204,7 +212,11 @@ def _answers() -> Any:
                 style={"display": "none"},
             ),
             dmc.Paper(
-                [dmc.Text(id="summary", mb="xs"), html.Div(id="table", style={"overflowX": "auto"})],
+                [
+                    dmc.Text(id="summary", mb="xs"),
+                    dmc.Text(_TABLE, size="xs", c="dimmed"),
+                    html.Div(id="table", style={"overflowX": "auto"}),
+                ],
                 withBorder=True,
                 p="md",
                 mb="md",

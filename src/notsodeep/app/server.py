@@ -104,7 +104,7 @@ def _chosen(app: Dash) -> None:
         typed = given["activation"] == TYPED
         shown = {
             "var_a": f"{given['var_a']:g}",
-            "var_b": f"{1.0 - given['var_a']:g}" if given["linked"] else f"{given['var_b']:g}",
+            "var_b": f"{max(1.0 - given['var_a'], 0.0):g}" if given["linked"] else f"{given['var_b']:g}",
             **{name: f"{given[name]:g}" for name in ("separation", "spread", "n", "p")},
         }
         mixture = _SHOWN if given["data"] == "mixture" else _HIDDEN
@@ -212,7 +212,7 @@ def _answered(app: Dash, explorer: Explorer) -> None:
             messages["upload"] = f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
         python = python_of(state, held, found.family, nearest="family" in found.notes)
-        took = f"{1e3 * found.seconds:.0f} ms"
+        took = f"computed in {1e3 * found.seconds:.0f} ms"
         return (*parts, answers.table(found), answers.summary(found), python, took, "", _HIDDEN, *messages.values())
 
 
@@ -241,6 +241,8 @@ def _taken_home(app: Dash, explorer: Explorer) -> None:
     )
     def take(*given: Any) -> tuple[Any, str]:
         state, _ = parse(given[-1]["query"])
+        if given[-1].get("kept"):
+            return no_update, "A choice cannot be shown: mend it first, so that the file is what you see."
         kind = str(ctx.triggered_id).removeprefix("get-")
         try:
             found = explorer.study(state)

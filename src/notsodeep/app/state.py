@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -74,7 +75,12 @@ class State:
 
     def dataset(self) -> Dataset:
         """The samples, but for an uploaded file."""
-        return load(self.spec)
+        return _loaded(self.spec)
+
+
+@lru_cache(maxsize=8)
+def _loaded(spec: str) -> Dataset:
+    return load(spec)
 
 
 def parse(query: str) -> tuple[State, dict[str, str]]:

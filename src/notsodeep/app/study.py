@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Activation, activation
+from notsodeep.activations import Activation, Formula, activation, expression
+from notsodeep.activations.expression import doubt
+from notsodeep.activations.registry import FACTORIES
+from notsodeep.app.boundaries import contraction_bound
 from notsodeep.app.state import State
 from notsodeep.app.uploads import Shelf
 from notsodeep.architecture import Explicit, Implicit, Network
@@ -129,6 +132,10 @@ def _blamed() -> Iterator[None]:
         raise Refused("var_a", str(error)) from error
     except BadInput as error:
         raise Refused("activation", str(error)) from error
+    except ArithmeticError as error:
+        raise Refused(
+            "activation", "The numbers of this activation are too small or too large to go on with."
+        ) from error
 
 
 def samples_of(state: State, shelf: Shelf) -> Dataset:
@@ -147,28 +154,41 @@ def samples_of(state: State, shelf: Shelf) -> Dataset:
         )
         raise Refused("upload", gone)
     rows = torch.randperm(len(held.x), generator=torch.Generator().manual_seed(_SEED))[: state.n]
-    return Dataset(standardised(held.x[rows]), None, f"{held.description}, {len(rows)} of them, scaled to τ0 = 1")
+    y = None if held.y is None else held.y[rows]
+    return Dataset(standardised(held.x[rows]), y, f"{held.description}, {len(rows)} of them, scaled to τ0 = 1")
 
 
 def network(state: State) -> tuple[Implicit, dict[str, str]]:
     """The DEQ, and what has to be said of it."""
     notes: dict[str, str] = {}
-    try:
-        phi = activation(state.activation)
-    except NotSoDeepError as error:
-        raise Refused("activation", str(error)) from error
-    if len(phi.kinks) > _MOST_KINKS:
-        raise Refused("activation", f"{len(phi.kinks)} kinks are too many to follow here; at most {_MOST_KINKS} are.")
+    phi = _activation(state.activation)
     try:
         net = Implicit(phi, state.var_a, state.var_b)
     except NotSoDeepError as error:
         raise Refused("var_a", str(error)) from error
-    bound = 1.0 / (4.0 * phi.lipschitz**2) if phi.lipschitz > 0.0 else math.inf
-    if state.var_a >= bound:
+    bound = contraction_bound(phi)
+    if bound == 0.0:
+        notes["var_a"] = "φ jumps, so no network of finite width is sure to contract; the conjugate kernel exists."
+    elif state.var_a >= bound:
         notes["var_a"] = (
             f"σ_a² ≥ {bound:.4g} = 1/(4L²): the kernels exist, but a finite network need not contract; see the map."
         )
     return net, notes
+
+
+def _activation(text: str) -> Activation:
+    """A named one, or an expression; `Refused` where it cannot be followed."""
+    try:
+        phi = activation(text) if text.partition(":")[0] in FACTORIES else expression(text)
+    except NotSoDeepError as error:
+        raise Refused("activation", str(error)) from error
+    if len(phi.kinks) > _MOST_KINKS:
+        raise Refused("activation", f"{len(phi.kinks)} kinks are too many to follow here; at most {_MOST_KINKS} are.")
+    if isinstance(phi, Formula) and doubt(phi.text):
+        raise Refused(
+            "activation", "This varies faster than averages of it can be computed: stretch it, sin(600*x) to sin(x)."
+        )
+    return phi
 
 
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
@@ -205,7 +225,8 @@ def _compare(
     kernels = shared(lambda name: dense(networks[name]), names)
     spectra = shared(torch.linalg.eigvalsh, kernels)
     norm = float(spectra[0][-1])
-    gaps = shared(lambda other: spectral_norm(kernels[0] - other) / norm, kernels[1:])
+    # Half the digits of the difference are more than is shown, for half the time.
+    gaps = shared(lambda other: spectral_norm((kernels[0] - other).float()) / norm, kernels[1:])
     return dict(zip(names, spectra, strict=True)), dict(zip(names[1:], gaps, strict=True))
 
 
@@ -223,7 +244,9 @@ def gaps_against_n(study: Study) -> list[GapPoint]:
     for share in (8, 4, 2):
         n = max(8, state.n // share)
         if state.data == "mixture":
-            p = max(_FEWEST, state.p // share)
+            p = state.p // share
+            if p < _FEWEST:
+                continue
             x = State(data="mixture", n=n, p=p, separation=state.separation, spread=state.spread).dataset().x
         else:
             x = study.data.x[torch.randperm(len(study.data.x), generator=torch.Generator().manual_seed(_SEED))[:n]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import threading
 import warnings
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from notsodeep.cli.program import app
+from notsodeep.cli.program import err as stderr
 from notsodeep.cli.program import out as stdout
 from notsodeep.errors import BadInput, NumericsWarning
 
@@ -45,7 +47,14 @@ def explore_command(
     stdout.print(f"notsodeep is at {address}  (Ctrl-C stops it)")
     if browser:
         threading.Timer(0.5, webbrowser.open, (address,)).start()
-    server.run()
+    try:
+        server.run()
+    finally:
+        if (
+            server.task_dispatcher.active_count
+        ):  # a computation cannot be stopped, and Python would wait for it or crash
+            stderr.print("stopped")
+            os._exit(130)
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -55,8 +64,9 @@ def _listening(host: str, port: int) -> socket.socket:
         place = socket.socket(family, socket.SOCK_STREAM)
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         place.bind((host, port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise BadInput(
-            f"Cannot serve on {host}:{port}: {error.strerror}. Give another --port (0 takes a free one)."
+            f"Cannot serve on {host}:{port}: {getattr(error, 'strerror', None) or 'no address'}. Give another "
+            "--host or --port (0 takes a free one)."
         ) from None
     return place

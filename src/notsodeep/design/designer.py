@@ -13,7 +13,7 @@ from notsodeep._types import Array
 from notsodeep.architecture import Explicit, Implicit
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.design.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
-from notsodeep.design.hermite import hermite_network, shortened
+from notsodeep.design.hermite import hermite_network
 from notsodeep.design.matching import compare_scalars, matched_names
 from notsodeep.design.result import Design, Measured
 from notsodeep.design.solve import Fit, matching, nearest
@@ -144,10 +144,10 @@ def _hermite(net: Implicit, tau0: float, match: str, data: Tensor | None, terms:
 
 def _best_length(net: Implicit, tau0: float, match: str, some: Tensor) -> int:
     """The number of terms with the smallest gap on the samples: more are tried until two in a row have done worse."""
-    exact, longest = _KERNELS[match](net, some, tau0=tau0), hermite_network(net, tau0, _HERMITE_TERMS[-1], match)
+    exact = _KERNELS[match](net, some, tau0=tau0)
     best, smallest, worse = _HERMITE_TERMS[0], math.inf, 0
     for terms in _HERMITE_TERMS:
-        gap = relative_gap(exact, _KERNELS[match](shortened(longest, terms), some))
+        gap = relative_gap(exact, _KERNELS[match](hermite_network(net, tau0, terms, match), some))
         worse = worse + 1 if gap > smallest else 0
         if gap < smallest:
             best, smallest = terms, gap

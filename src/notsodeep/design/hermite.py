@@ -31,13 +31,6 @@ def hermite_network(net: Implicit, tau0: float, terms: int, match: str) -> Expli
     return Explicit([HermiteSeries(tuple(signs * np.sqrt(np.maximum(series, 0.0))), scale=tau0)])
 
 
-def shortened(network: Explicit, terms: int) -> Explicit:
-    """The first terms of a Hermite design: coefficient k depends on lower ones alone."""
-    (series,) = network.layers
-    assert isinstance(series, HermiteSeries)
-    return Explicit([HermiteSeries(series.coefficients[:terms], scale=series.scale)])
-
-
 def sphere_series(net: Implicit, tau0: float, terms: int, match: str) -> tuple[Series, Series]:
     """c_k(τ*) of the centred activation, and the coefficients of G (or Θ) as a series in s = S/τ0²."""
     tau_star = net.deviation(tau0)
