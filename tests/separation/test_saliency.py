@@ -195,6 +195,7 @@ def test_records_hold_what_figures_and_claims_need(records):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_maps_the_same_untrained_networks(records):
     """Both are drawn on the CPU; convolutions there may round to ten bits."""
+    pytest.importorskip("captum")
     for unit, record in zip(W7.units(SMALL), records, strict=True):
         found = W7.run(unit, torch.device("cuda"))
         assert found["parameters"] == record.values["parameters"]
