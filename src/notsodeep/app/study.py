@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -31,6 +31,9 @@ from notsodeep.numerics.spectrum import spectral_norm
 from notsodeep.scalars import Scalars, scalars
 
 _DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
+_SHORTEST = 4  # terms of a Hermite series
+_LENGTHS: dict[tuple[State, tuple[int, ...]], str] = {}
+_MOST_LENGTHS, _LOWEST = 256, 0.05
 _MOST_KINKS = 200
 _FEWEST = (
     50  # samples, and features of a mixture, of the gap against n: with fewer the correlations are large, and slow
@@ -193,9 +196,11 @@ def _activation(text: str) -> Activation:
 
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
     """(family, network, what to say): where the family has no match, its nearest member."""
-    some = x[:: max(1, len(x) // _DESIGN_SAMPLES)]
+    asked = f"{state.family}:{_SHORTEST}" if state.family in ("auto", "hermite") else state.family
     try:
-        family, explicit, _ = choose(net, target, state.family, state.kernel, some)
+        family, explicit, _ = choose(net, target, asked, state.kernel, None)
+        if family.startswith("hermite"):
+            family, explicit, _ = choose(net, target, _length(state, x, target.tau0), state.kernel, None)
     except NoMatch as error:
         nearest = error.data["explicit"]
         return (
@@ -207,6 +212,18 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
             ),
         )
     return family, explicit, ""
+
+
+def _length(state: State, x: Tensor, tau0: float) -> str:
+    """hermite:TERMS, as many as do best on a few of the samples at the tenth below σ_a²: so a slider seldom asks for them."""
+    near = replace(state, var_a=max(math.floor(10.0 * state.var_a) / 10.0, _LOWEST), family="hermite")
+    key = near, tuple(x.shape)
+    if key not in _LENGTHS:
+        if len(_LENGTHS) >= _MOST_LENGTHS:
+            _LENGTHS.clear()
+        net, some = network(near)[0], x[:: max(1, len(x) // _DESIGN_SAMPLES)]
+        _LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.kernel, some)[0]
+    return _LENGTHS[key]
 
 
 def _compare(

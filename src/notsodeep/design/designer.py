@@ -54,8 +54,8 @@ def design(
     """The explicit network with the DEQ's kernel, in high dimension, on data of root mean square norm τ0.
 
     family: "hard_tanh" (one layer), "leaky_relu" (one or two), "quadratic" (two), "hermite" or "hermite:TERMS" (one layer,
-    exact on inputs of equal norm), or "auto": the shallowest that matches to 1e-8, else hermite. match: "conjugate" or
-    "tangent". τ0 is taken from `x`, or given, or 1. With `x` the gap of the exact kernels is measured on it.
+    exact on inputs of equal norm), or "auto", "auto:TERMS": the shallowest that matches to 1e-8, else hermite. match:
+    "conjugate" or "tangent". τ0 is taken from `x`, or given, or 1. With `x` the gap of the exact kernels is measured on it.
 
     Raises `NoMatch`, with the best residual and a family that does match, where the chosen one cannot.
     """
@@ -98,7 +98,7 @@ def choose(net: Implicit, target: Scalars, family: str, match: str, data: Tensor
             found = matching(candidate, target, match)
             if found is not None:
                 return name, found.explicit, ""
-        return _hermite(net, target.tau0, match, data, "")
+        return _hermite(net, target.tau0, match, data, argument)
     if kind not in FAMILIES:
         raise BadInput(f"There is no family {family!r}; choose auto, hermite, {', '.join(FAMILIES)}.")
     for candidate in FAMILIES[kind]:
