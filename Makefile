@@ -33,10 +33,10 @@ test-slow: $(VENV)/.installed-dev
 .PHONY: docs docs-serve
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/mkdocs build --strict --site-dir build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir build/site
 
 docs-serve: $(VENV)/.installed-dev
-	$(BIN)/mkdocs serve
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 .PHONY: release smoke
 
