@@ -19,7 +19,9 @@ from numpy.polynomial import Polynomial as Poly
 
 from notsodeep.scalars import Scalars
 
-_ROUND_OFF = 1e-9  # that a root may be complex by, or a bend negative
+_ROUND_OFF = (
+    1e-9  # and its root where a root of the cubic is double; what then matches is decided by the scalars themselves
+)
 
 
 class Layer(NamedTuple):
@@ -78,10 +80,12 @@ QUADRATIC = Bent(curve=2.0, stretch=2.0)
 def _between_zero_and_one(equation: Poly) -> list[float]:
     roots = np.atleast_1d(equation.trim().roots())
     real = [float(r.real) for r in roots if abs(r.imag) <= math.sqrt(_ROUND_OFF) * abs(r)]
-    return [min(r, 1.0) for r in real if 0.0 < r <= 1.0 + _ROUND_OFF]
+    return [min(r, 1.0) for r in real if 0.0 < r <= 1.0 + math.sqrt(_ROUND_OFF)]
 
 
 def _possible(found: list[tuple[Layer, ...]]) -> list[tuple[Layer, ...]]:
     """Those without a negative slope or bend; one that is so by round-off is zero."""
-    kept = [layers for layers in found if all(s >= 0.0 and b >= -_ROUND_OFF * (s + abs(b)) for s, b in layers)]
+    kept = [
+        layers for layers in found if all(s >= 0.0 and b >= -math.sqrt(_ROUND_OFF) * (s + abs(b)) for s, b in layers)
+    ]
     return [tuple(Layer(s, max(b, 0.0)) for s, b in layers) for layers in kept]
