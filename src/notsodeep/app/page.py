@@ -87,16 +87,8 @@ def _header() -> Any:
 
 
 def _controls() -> Any:
-    start = State()
     parts = [
-        dmc.Select(
-            id="activation",
-            label="Activation φ of the DEQ",
-            data=[*NAMED, {"value": TYPED, "label": "an expression in x …"}],
-            value=start.activation,
-            searchable=True,
-            allowDeselect=False,
-        ),
+        _choice("activation", "Activation φ of the DEQ", [*NAMED, {"value": TYPED, "label": "an expression in x …"}]),
         dmc.TextInput(
             id="expression",
             placeholder="x*tanh(x)",
@@ -111,13 +103,7 @@ def _controls() -> Any:
         dmc.Switch(id="linked", label="σ_b² = 1 − σ_a²", checked=True, size="sm"),
         _slider("var_b", "σ_b²: weight of the input", start=0.8),
         _message("var_b"),
-        dmc.Select(
-            id="data",
-            label="Data",
-            data=[{"value": key, "label": label} for key, label in DATA.items()],
-            value=start.data,
-            allowDeselect=False,
-        ),
+        _choice("data", "Data", [{"value": key, "label": label} for key, label in DATA.items()]),
         _message("data"),
         html.Div(
             [
@@ -129,23 +115,28 @@ def _controls() -> Any:
         html.Div(_upload(), id="file-field", style={"display": "none"}),
         _slider("n", "samples n"),
         html.Div(_slider("p", "features p"), id="p-field"),
-        dmc.Select(
-            id="family",
-            label="Family of the explicit network",
-            data=list(FAMILY_NAMES),
-            value=start.family,
-            allowDeselect=False,
-        ),
+        _choice("family", "Family of the explicit network", list(FAMILY_NAMES)),
         _message("family"),
         dmc.SegmentedControl(
             id="kernel",
             data=[{"value": key, "label": f"{letters} ({key})"} for key, letters in KERNELS.items()],
-            value=start.kernel,
+            value=State.kernel,
             fullWidth=True,
         ),
     ]
     return dmc.GridCol(
         dmc.Paper(dmc.Stack(parts, gap="xs"), withBorder=True, p="md"), span={"base": 12, "md": 4, "lg": 3}
+    )
+
+
+def _choice(name: str, label: str, data: list[Any]) -> Any:
+    return dmc.Select(
+        id=name,
+        label=label,
+        data=data,
+        value=getattr(State, name),
+        searchable=name == "activation",
+        allowDeselect=False,
     )
 
 
