@@ -19,9 +19,9 @@ from numpy.polynomial import Polynomial as Poly
 
 from notsodeep.scalars import Scalars
 
-_ROUND_OFF = (
-    1e-9  # and its root where a root of the cubic is double; what then matches is decided by the scalars themselves
-)
+# That a root may be complex by, or a bend negative; the square root of it where a root of the cubic is double. Whether a
+# candidate matches is decided by its scalars.
+_ROUND_OFF = 1e-9
 
 
 class Layer(NamedTuple):
