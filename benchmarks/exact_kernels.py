@@ -1,8 +1,9 @@
-"""Claim: CK and NTK of a DEQ in the time of one matrix product: n = 4000 on 2 cores, n = 50,000 on a GPU, p = 784.
+"""Claim: CK and NTK of a network in the time of one matrix product: n = 4000 on 2 cores, n = 50,000 on a GPU, p = 784.
 
-Prints, for every activation and dtype, the best time of `exact_kernels` and of `x @ x.T`, taking turns, and the error against
-the plain float64 path on the first samples.
+Prints, for every network (a DEQ by its activation, an explicit one by its layers, joined by +) and dtype, the best time of
+`exact_kernels` and of `x @ x.T`, taking turns, and the error against the plain float64 path on the first samples.
 Run: python benchmarks/exact_kernels.py [--n 4000] [--device cuda] [--dtypes float32,float64] [--activations relu,tanh,gelu,elu]
+     [--explicit hard_tanh,relu+leaky_relu:0.1,tanh+tanh+tanh]
 """
 
 import argparse
@@ -24,20 +25,23 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtypes", default="float32,float64")
     parser.add_argument("--activations", default="relu,tanh,gelu,elu")
+    parser.add_argument("--explicit", default="hard_tanh,relu+leaky_relu:0.1,tanh+tanh+tanh")
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     warnings.simplefilter("ignore", nsd.NumericsWarning)
     where = torch.cuda.get_device_name() if options.device == "cuda" else f"{torch.get_num_threads()} threads"
-    print(f"CK and NTK of DEQs, n = {options.n}, p = {options.p}, {where}, torch {torch.__version__}")
+    print(f"CK and NTK, n = {options.n}, p = {options.p}, {where}, torch {torch.__version__}")
     for dtype in options.dtypes.split(","):
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(options.n, options.p, dtype=torch.float64, generator=generator) / options.p**0.5
         x = x.to(options.device, getattr(torch, dtype))
-        for activation in options.activations.split(","):
-            row(x, nsd.Implicit(activation, 0.2), dtype, options.rounds)
+        for activation in filter(None, options.activations.split(",")):
+            row(x, f"DEQ {activation}", nsd.Implicit(activation, 0.2), dtype, options.rounds)
+        for layers in filter(None, options.explicit.split(",")):
+            row(x, layers, nsd.Explicit(layers.split("+")), dtype, options.rounds)
 
 
-def row(x, net, dtype, rounds):
+def row(x, label, net, dtype, rounds):
     times = best_times({"kernels": lambda: nsd.exact_kernels(net, x), "product": lambda: x @ x.T}, rounds)
     found = nsd.exact_kernels(net, x)
     some = x[:CHECKED].double()
@@ -51,7 +55,7 @@ def row(x, net, dtype, rounds):
     ratio = times["kernels"] / times["product"]
     spelt = ", ".join(f"{largest:.0e} / {whole:.0e}" for largest, whole in errors)
     print(
-        f"{net.phi!s:6} {dtype}  {times['kernels']:8.1f} ms   x @ x.T {times['product']:8.1f} ms   ratio {ratio:4.2f}   "
+        f"{label:22} {dtype}  {times['kernels']:8.1f} ms   x @ x.T {times['product']:8.1f} ms   ratio {ratio:4.2f}   "
         f"error of CK, NTK (largest / norm): {spelt}",
         flush=True,
     )

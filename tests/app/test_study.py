@@ -11,10 +11,11 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.app import study as explored
+from notsodeep.app import study as lengths
 from notsodeep.app.boundaries import boundaries
 from notsodeep.app.files import WIDTH, figure_file, network_file
 from notsodeep.app.state import NAMED, State, checked
-from notsodeep.app.study import Refused, gaps_against_n, study
+from notsodeep.app.study import Refused, gaps_against_n, look_ahead, study
 from notsodeep.app.text import python_of
 from notsodeep.app.uploads import Shelf, read_upload
 from notsodeep.data.sources import standardised
@@ -202,6 +203,37 @@ def test_the_gap_falls_as_a_mixture_grows():
     slope = np.polyfit(np.log([point.n for point in points]), np.log([point.gap for point in points]), 1)[0]
     assert slope < -0.3
     assert points[-1].gap < points[0].gap
+
+
+def test_every_part_has_the_same_family():
+    """Lengths of a Hermite series are not looked for again: the gaps of one curve are of one kind of network."""
+    found = study(State(activation="elu", n=200, p=100), SHELF)
+    assert found.family.startswith("hermite:")
+    known = dict(lengths._LENGTHS)
+    points = gaps_against_n(found)
+    assert [point.n for point in points] == [100, 200]
+    assert known == lengths._LENGTHS
+
+
+def test_looking_ahead_finds_the_lengths_of_the_neighbouring_tenths(monkeypatch):
+    monkeypatch.setattr(lengths, "_LENGTHS", {})
+    found = study(State(activation="elu", var_a=0.25, **SMALL), SHELF)
+    assert {state.var_a for state, _ in lengths._LENGTHS} == {0.2}
+    look_ahead(found)
+    assert {state.var_a for state, _ in lengths._LENGTHS} == {0.1, 0.2, 0.3}
+    known = dict(lengths._LENGTHS)
+    ahead = study(State(activation="elu", var_a=0.33, **SMALL), SHELF)
+    assert known == lengths._LENGTHS
+    assert ahead.family == next(family for (state, _), family in known.items() if state.var_a == 0.3)
+
+
+@pytest.mark.parametrize(("activation", "var_a"), [("relu", 0.25), ("elu", 0.98), ("elu", 0.01)])
+def test_looking_ahead_of_what_has_no_length_or_no_neighbour(activation, var_a, monkeypatch):
+    found = study(State(activation=activation, var_a=var_a, **SMALL), SHELF)
+    monkeypatch.setattr(lengths, "_LENGTHS", {})
+    look_ahead(found)
+    assert all(0.01 <= state.var_a <= 1.5 for state, _ in lengths._LENGTHS)
+    assert len(lengths._LENGTHS) <= 1
 
 
 def test_parts_of_other_data(studied):

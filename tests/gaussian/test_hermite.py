@@ -6,9 +6,9 @@ import mpmath
 import pytest
 import torch
 
-from notsodeep.activations import Centred, HermiteSeries, Scaled
+from notsodeep.activations import Centred, HardTanh, HermiteSeries, Scaled
 from notsodeep.gaussian import dual_map, hermite_coefficients, moments
-from notsodeep.gaussian.hermite import power_series
+from notsodeep.gaussian.hermite import _by_quadrature, power_series
 from tests.gaussian.scales import ROUND_OFF, float64
 from tests.zoo import ACTIVATIONS, JUMPING, OSCILLATING, POLYNOMIAL, SMOOTH, build, each
 
@@ -106,6 +106,37 @@ def test_tanh(degree):
         ) / (norm * mpmath.mpf(2) ** (mpmath.mpf(degree) / 2))
     found = hermite_coefficients(build("tanh"), float64(1.0), degree + 1)[-1]
     assert float(found) == pytest.approx(float(exact), rel=0.0, abs=1e-14)
+
+
+@pytest.mark.parametrize("degree", [1, 3, 7, 20, 21])
+@pytest.mark.parametrize(("a", "c", "tau"), [(1.0, 1.0, 1.0), (0.7, 0.3, 2.0), (-2.0, 4.0, 0.9)])
+def test_hard_tanh(degree, a, c, tau):
+    """From the definition, by mpmath."""
+    with mpmath.workdps(30):
+        norm = mpmath.sqrt(mpmath.factorial(degree) * mpmath.mpf(2) ** degree)
+        at = c / tau
+        exact = mpmath.quad(
+            lambda x: a * max(min(tau * x, c), -c) * mpmath.hermite(degree, x / mpmath.sqrt(2)) * mpmath.npdf(x) / norm,
+            sorted({-14, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 14, at, -at}),
+        )
+    found = hermite_coefficients(HardTanh(a, c), float64(tau), degree + 1)[-1]
+    assert float(found) == pytest.approx(float(exact), rel=0.0, abs=1e-14 * abs(a) * max(c, tau))
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 16, 256])
+def test_hard_tanh_is_as_quadrature_has_it(terms):
+    phi, tau = HardTanh(1.3, 0.8), torch.logspace(-2, 2, 41, dtype=torch.float64)
+    by_quadrature = _by_quadrature(phi, tau, terms)
+    found = hermite_coefficients(phi, tau, terms)
+    assert found.shape == (41, terms)
+    assert float((found - by_quadrature).abs().max()) <= 4e-15
+
+
+def test_hard_tanh_of_thresholds_out_of_reach():
+    """Linear where the threshold is far away, and nothing left of a deviation that stands for 0."""
+    found = hermite_coefficients(HardTanh(2.0, 1e200), float64(1e-150, 1.0, 1e3), 64)
+    torch.testing.assert_close(found[:, 1], float64(2e-150, 2.0, 2e3), rtol=1e-15, atol=0.0)
+    assert float(found[:, 2:].abs().max()) == 0.0
 
 
 @each(("tanh", "erf", "sin", "softsign", "sign", "hard_tanh"))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import notsodeep as nsd
 from notsodeep.kernels.fused import engine as engines
-from notsodeep.kernels.fused.law import pair_law
+from notsodeep.kernels.fused.law import pair_laws
 from notsodeep.kernels.pairs import ImplicitPairs
 from notsodeep.kernels.prepared import prepare
 from tests.kernels.twins import (
@@ -100,7 +100,7 @@ def test_open_pairs_of_a_rectangle(listed):
 
 def _declined(net, x: Tensor) -> None:
     fused, plain = (prepare(net, x, tangent=False, fused=fused) for fused in (True, False))
-    assert pair_law(fused.equation, x.dtype) is None
+    assert pair_laws(fused.equation, x.dtype) is None
     assert fused.engine is None
     for ours, twin in zip(filled(fused, KERNELS[:1]), filled(plain, KERNELS[:1]), strict=True):
         assert torch.equal(ours, twin)
@@ -110,7 +110,8 @@ def _declined(net, x: Tensor) -> None:
 @both_precisions
 def test_no_law(dtype):
     x = samples(12, 20).to(dtype)
-    _declined(nsd.Explicit(["relu", "tanh"]), x)
+    _declined(nsd.Explicit(["relu", "sign"]), x)
+    _declined(nsd.Explicit(["relu", "tanh"]), torch.cat([x, 0.0 * x[:1]]))
     _declined(nsd.Implicit("tanh", 1.5, 0.01), x)  # several roots
     for name in JUMPING:
         _declined(network(name), x)

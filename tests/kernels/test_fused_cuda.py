@@ -260,3 +260,71 @@ def test_out_is_written():
     out = torch.zeros(1000, 1000, device="cuda")
     assert nsd.conjugate_kernel(net, x, out=out) is out
     assert torch.equal(out, nsd.conjugate_kernel(net, x))
+
+
+# Explicit networks: the same kernel once for each layer
+
+EXPLICIT = {
+    "relu": nsd.Explicit(["relu"]),
+    "two rectifiers": nsd.Explicit(["relu", "leaky_relu:0.1"]).centred(1.0),
+    "tanh relu elu": nsd.Explicit(["tanh", "relu", "elu"]),
+    "hard_tanh": nsd.Explicit(["hard_tanh"]),
+    "five tanh": nsd.Explicit(["tanh"] * 5),
+}
+every_explicit = pytest.mark.parametrize("net", EXPLICIT.values(), ids=EXPLICIT)
+
+
+@both_precisions
+@every_explicit
+def test_explicit_square_and_rectangle(net, dtype):
+    _assert_twins(net, _x(N).to(dtype))
+    _assert_twins(net, _x(N).to(dtype), 1.5 * _x(N2, seed=1).to(dtype))
+    _assert_twins(net, _alike(400).to(dtype))
+
+
+@both_precisions
+@every_explicit
+def test_explicit_any_one_or_more_of_the_kernels(net, dtype):
+    fused, plain = _twins(net, _x(300).to(dtype))
+    expected = dict(zip(KERNELS, _filled(plain), strict=True))
+    for wanted in [(k,) for k in KERNELS] + [KERNELS[:2], KERNELS[1:]]:
+        for name, found in zip(wanted, _filled(fused, wanted), strict=True):
+            assert _error(found, expected[name]) <= TOLERANCE[dtype], wanted
+
+
+@both_precisions
+@every_explicit
+def test_explicit_tiles(net, dtype, monkeypatch):
+    x = _x(500).to(dtype)
+    fused, plain = _twins(net, x)
+    whole = _filled(plain)
+    for left, right in (
+        (slice(0, 37), slice(20, 400)),
+        (slice(100, 330), slice(90, 347)),
+        (slice(7, 8), slice(0, 500)),
+    ):
+        for found, twin in zip(fused.tile(left, right, KERNELS), whole, strict=True):
+            assert _error(found, twin[left, right]) <= 2.0 * TOLERANCE[dtype]
+    monkeypatch.setattr(type(fused.engine), "sides", (137, 253))
+    for found, twin in zip(_filled(fused), whole, strict=True):
+        assert _error(found, twin) <= TOLERANCE[dtype]
+        assert torch.equal(found, found.T)
+
+
+@both_precisions
+@pytest.mark.parametrize("layers", [["relu", "tanh"], ["tanh", "relu"], ["tanh", "tanh", "abs"]])
+def test_explicit_pairs_left_open_by_any_layer(layers, dtype, monkeypatch):
+    from notsodeep.kernels.pairs import ExplicitPairs
+
+    seen, pairs = [], ExplicitPairs.pairs
+    monkeypatch.setattr(
+        ExplicitPairs, "pairs", lambda self, i, j, g: (seen.append((i.tolist(), j.tolist())), pairs(self, i, j, g))[1]
+    )
+    x = _x(200, 400).to(dtype)
+    x[150] = x[3] * (1.0 + 1e-9)
+    fused, plain = _twins(nsd.Explicit(layers), x)
+    ours = _filled(fused, KERNELS[:2])
+    assert seen == [([3], [150])]
+    for found, twin in zip(ours, _filled(plain, KERNELS[:2]), strict=True):
+        assert _error(found, twin) <= max(1e-7, TOLERANCE[dtype])
+        assert torch.equal(found, found.T)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from dash import Dash, Input, Output, ctx, no_update
@@ -15,7 +15,7 @@ from dash.dcc.express import send_bytes
 from notsodeep.app import answers, files
 from notsodeep.app.page import FIELDS, MESSAGES, TYPED, page
 from notsodeep.app.state import NAMED, RANGES, State, checked, parse
-from notsodeep.app.study import Refused, Study, gaps_against_n, study
+from notsodeep.app.study import Refused, Study, gaps_against_n, look_ahead, study
 from notsodeep.app.text import python_of
 from notsodeep.app.uploads import LIMITS, Shelf, decode, read_upload
 from notsodeep.errors import NotSoDeepError
@@ -41,6 +41,7 @@ class Explorer:
         self.shelf = Shelf()
         self._studies: OrderedDict[State, Future[Study]] = OrderedDict()
         self._lock = threading.Lock()
+        self._idle = ThreadPoolExecutor(1, "look-ahead")
 
     def study(self, state: State) -> Study:
         """Made once for all who ask for it, outside the lock: nobody waits for another state's. A failure is not kept."""
@@ -53,6 +54,7 @@ class Explorer:
         if asked is None:
             try:
                 made.set_result(study(state, self.shelf))
+                self._idle.submit(look_ahead, made.result())
             except BaseException as error:
                 with self._lock:
                     self._studies.pop(state, None)

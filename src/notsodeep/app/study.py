@@ -6,8 +6,10 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ from notsodeep.activations import Activation, Formula, activation, expression
 from notsodeep.activations.expression import doubt
 from notsodeep.activations.registry import FACTORIES
 from notsodeep.app.boundaries import contraction_bound
-from notsodeep.app.state import State
+from notsodeep.app.state import RANGES, State
 from notsodeep.app.uploads import Shelf
 from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.sources import Dataset
@@ -25,15 +27,15 @@ from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.design import Design, choose
 from notsodeep.design.matching import Comparison, compare_scalars, matched_names
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
-from notsodeep.kernels.fused.threads import shared
-from notsodeep.kernels.prepared import prepare
+from notsodeep.kernels.prepared import Prepared, prepare
 from notsodeep.numerics.spectrum import spectral_norm
+from notsodeep.numerics.threads import later
 from notsodeep.scalars import Scalars, scalars
 
 _DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
 _SHORTEST = 4  # terms of a Hermite series
 _LENGTHS: dict[tuple[State, tuple[int, ...]], str] = {}
-_MOST_LENGTHS, _LOWEST = 256, 0.05
+_MOST_LENGTHS, _TENTHS, _LOWEST = 256, 10.0, 0.05
 _MOST_KINKS = 200
 _FEWEST = (
     50  # samples, and features of a mixture, of the gap against n: with fewer the correlations are large, and slow
@@ -104,7 +106,7 @@ def study(state: State, shelf: Shelf) -> Study:
         if sentence:
             notes["family"] = sentence
         plain = Explicit([net.phi] * explicit.depth).centred(tau0)
-        spectra, gaps = _compare({"deq": net, "designed": explicit, "undesigned": plain}, state.kernel, data.x, tau0)
+        spectra, gaps = _compare({"deq": net, "undesigned": plain, "designed": explicit}, state.kernel, data.x, tau0)
         phi = net.centred(tau0).phi
         comparisons = compare_scalars(target, scalars(explicit, tau0), matched_names(state.kernel))
     return Study(
@@ -196,10 +198,11 @@ def _activation(text: str) -> Activation:
 
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
     """(family, network, what to say): where the family has no match, its nearest member."""
-    asked = f"{state.family}:{_SHORTEST}" if state.family in ("auto", "hermite") else state.family
+    open_length = state.family in ("auto", "hermite")
+    asked = f"{state.family}:{_SHORTEST}" if open_length else state.family
     try:
         family, explicit, _ = choose(net, target, asked, state.kernel, None)
-        if family.startswith("hermite"):
+        if open_length and family.startswith("hermite"):
             family, explicit, _ = choose(net, target, _length(state, x, target.tau0), state.kernel, None)
     except NoMatch as error:
         nearest = error.data["explicit"]
@@ -216,7 +219,7 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
 
 def _length(state: State, x: Tensor, tau0: float) -> str:
     """hermite:TERMS, as many as do best on a few of the samples at the tenth below σ_a²: so a slider seldom asks for them."""
-    near = replace(state, var_a=max(math.floor(10.0 * state.var_a) / 10.0, _LOWEST), family="hermite")
+    near = replace(state, var_a=max(math.floor(_TENTHS * state.var_a) / _TENTHS, _LOWEST), family="hermite")
     key = near, tuple(x.shape)
     if key not in _LENGTHS:
         if len(_LENGTHS) >= _MOST_LENGTHS:
@@ -226,25 +229,53 @@ def _length(state: State, x: Tensor, tau0: float) -> str:
     return _LENGTHS[key]
 
 
+def look_ahead(study: Study) -> None:
+    """Find the lengths that the neighbouring tenths of σ_a² will ask for, while nobody waits."""
+    if not study.family.startswith("hermite"):
+        return
+    state, span = study.state, RANGES["var_a"]
+    for var_a in (state.var_a + 1.0 / _TENTHS, state.var_a - 1.0 / _TENTHS):
+        with warnings.catch_warnings(), suppress(Refused, NotSoDeepError):
+            warnings.simplefilter("ignore", NumericsWarning)
+            if span.low <= var_a <= span.high:
+                _length(replace(state, var_a=var_a), study.data.x, study.tau0)
+
+
 def _compare(
     networks: dict[str, Network], kernel: str, x: Tensor, tau0: float
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Spectra of all, and the gaps of all but the first to it: three at a time, as each is too small for two cores."""
+    """Spectra of all, and the gaps of all but the first to it.
 
-    def dense(net: Network) -> Tensor:
+    Preparing a network is the interpreter's work, the rest is not: so all that can be done of one is begun before the next is
+    prepared.
+    """
+    first, kernels, spectra, gaps = next(iter(networks)), {}, {}, {}
+    for name, net in networks.items():
         centre = tau0 if isinstance(net, Implicit) else None
         prepared = prepare(net, x, tau0=centre, tangent=kernel == "tangent", eager=True)
-        matrix = x.new_empty(len(x), len(x))
-        prepared.fill((matrix,), (kernel,))
-        return matrix
+        kernels[name] = later(partial(_filled, prepared, kernel))
+        spectra[name] = later(partial(_spectrum, kernels[name]))
+        if name != first:
+            gaps[name] = later(partial(_distance, kernels[first], kernels[name]))
+    found = {name: spectrum.result() for name, spectrum in spectra.items()}
+    norm = float(found[first][-1])
+    return found, {name: gap.result() / norm for name, gap in gaps.items()}
 
-    names = list(networks)
-    kernels = shared(lambda name: dense(networks[name]), names)
-    spectra = shared(torch.linalg.eigvalsh, kernels)
-    norm = float(spectra[0][-1])
-    # Half the digits of the difference are more than is shown, for half the time.
-    gaps = shared(lambda other: spectral_norm((kernels[0] - other).float()) / norm, kernels[1:])
-    return dict(zip(names, spectra, strict=True)), dict(zip(names[1:], gaps, strict=True))
+
+def _filled(prepared: Prepared, kernel: str) -> Tensor:
+    matrix = prepared.rows.new_empty(prepared.shape)
+    prepared.fill((matrix,), (kernel,))
+    return matrix
+
+
+def _spectrum(matrix: Future[Tensor]) -> Tensor:
+    values: Tensor = torch.linalg.eigvalsh(matrix.result())
+    return values
+
+
+def _distance(one: Future[Tensor], other: Future[Tensor]) -> float:
+    """‖A − B‖. Half the digits of the difference are more than is shown, for half the time."""
+    return spectral_norm((one.result() - other.result()).float())
 
 
 @dataclass(frozen=True)
@@ -255,9 +286,9 @@ class GapPoint:
 
 
 def gaps_against_n(study: Study) -> list[GapPoint]:
-    """The gap at n/8, n/4, n/2 and n, of a design for each: of a mixture n and p together, as the theorem has it; of other data
-    parts of them."""
-    state, points = study.state, []
+    """The gap at n/8, n/4, n/2 and n, of a design for each in the same family: of a mixture n and p together, as the theorem
+    has it; of other data parts of them."""
+    state, points = replace(study.state, family=study.family), []
     for share in (8, 4, 2):
         n = max(8, state.n // share)
         if state.data == "mixture":

@@ -12,10 +12,11 @@ import math
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Activation
+from notsodeep.activations import Activation, HardTanh
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.moments import expectation_rule
 
+_FAR = 60.0  # deviations, where the density is zero in float64
 _CHUNK = 1 << 16  # values held at once: few enough to stay in cache through the recurrence
 
 
@@ -23,11 +24,34 @@ def hermite_coefficients(phi: Activation, tau: Tensor, terms: int) -> Tensor:
     """c_0 … c_{terms−1} at each τ: shape (*τ.shape, terms)."""
     core, factor, offset = affine_parts(phi)
     flat = tau.to(torch.float64).reshape(-1)
-    nodes = expectation_rule(core, flat[:1], 2 * terms, _spacing(terms)).u.shape[-1]
-    parts = [_coefficients_chunk(core, part, terms) for part in flat.split(max(1, _CHUNK // nodes))]
-    coefficients = factor * torch.cat(parts).reshape(*tau.shape, terms)
+    found = _hard_tanh(core, flat, terms) if isinstance(core, HardTanh) else _by_quadrature(core, flat, terms)
+    coefficients = factor * found.reshape(*tau.shape, terms)
     coefficients[..., 0] -= offset
-    return _without_noise(coefficients)
+    return coefficients
+
+
+def _hard_tanh(phi: HardTanh, tau: Tensor, terms: int) -> Tensor:
+    """c_1 = aτ P(τ|ξ| < c) and c_k = −2aτ p(t) h_{k−2}(t)/√(k(k − 1)) for odd k, t = c/τ, p the density of ξ: by Stein's
+    identity c_k = τ² E[φ''(τξ) h_{k−2}(ξ)]/√(k(k − 1)), and φ'' is a point mass of a at −c and one of −a at c."""
+    found = tau.new_zeros(terms, len(tau))
+    at = (phi.c / tau).clamp(max=_FAR)
+    if terms > 1:
+        found[1] = phi.a * tau * torch.erf(at / math.sqrt(2.0))
+    density = torch.exp(-0.5 * at.square()) / math.sqrt(2.0 * math.pi)
+    previous, current = torch.zeros_like(at), -2.0 * phi.a * tau * density
+    for k in range(2, terms):
+        if k % 2:
+            torch.mul(current, 1.0 / math.sqrt(k * (k - 1)), out=found[k])
+        # p(t) h_{k−1}(t) from p h_{k−2} and p h_{k−3}
+        scale = 1.0 / math.sqrt(k - 1)
+        previous, current = current, previous.mul_(-math.sqrt(k - 2) * scale).addcmul_(at, current, value=scale)
+    return found.T
+
+
+def _by_quadrature(core: Activation, tau: Tensor, terms: int) -> Tensor:
+    nodes = expectation_rule(core, tau[:1], 2 * terms, _spacing(terms)).u.shape[-1]
+    parts = [_coefficients_chunk(core, part, terms) for part in tau.split(max(1, _CHUNK // nodes))]
+    return _without_noise(torch.cat(parts))
 
 
 def _without_noise(coefficients: Tensor) -> Tensor:

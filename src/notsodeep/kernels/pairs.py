@@ -31,9 +31,11 @@ class PairKernels:
 
 
 class PairEquation(Protocol):
-    """What a network must answer: prepare samples of given squared norms once, then solve tiles and diagonals."""
+    """What a network must answer: prepare samples of given squared norms once, then solve tiles, lists and diagonals."""
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels: ...
+
+    def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels: ...
 
     def diagonal(self, index: slice) -> PairKernels: ...
 
@@ -169,10 +171,16 @@ class ExplicitPairs:
             variance = self.moments[-1].gamma2
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
+        return self._answer([(samples[left].column(), samples[right].row()) for samples in self.rows], gram)
+
+    def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
+        """The same for a list of pairs, (pairs,)."""
+        return self._answer([(samples[left], samples[right]) for samples in self.rows], gram)
+
+    def _answer(self, sides: list[tuple[Rows, Rows]], gram: Tensor) -> PairKernels:
         lam = value = tangent = preactivation = gram
         slope = torch.ones_like(gram)
-        for layer, samples in zip(self.net.layers, self.rows, strict=True):
-            row, column = samples[left].column(), samples[right].row()
+        for layer, (row, column) in zip(self.net.layers, sides, strict=True):
             lam, preactivation = snap(value, row.tau * column.tau), tangent
             value, slope = dual(layer, row, column, lam)
             tangent = torch.addcmul(value, slope, preactivation)

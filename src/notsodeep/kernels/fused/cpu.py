@@ -4,6 +4,8 @@ With ρ = Λ/(τ_i τ_j), m = E[φ(τξ)] and h(ρ) = (k(ρ) − m_i m_j)/(τ_i 
 
     ρ = s + σ_a² h(ρ),   s = (σ_b² S + σ_a² m_i m_j)/(τ_i τ_j),   h' = Q.
 
+A layer of an explicit network is one of σ_a² = 0 and σ_b² = 1 whose S is the layer before: it is solved as it starts.
+
 Rows are worked on `LANES` columns at a time: every loop below is over numbers in the nearest cache, and becomes vector
 instructions. The interpreter's lock is released, so that threads can share the rows of a tile. What these solvers cannot
 settle (|ρ| near 1, or a series that is too short) is marked, and left to `pairs`. Ref: docs/theory.md, sections 2 and 5.
@@ -24,9 +26,9 @@ CONJUGATE, TANGENT, PREACTIVATION, NONE = 0, 1, 2, 3
 _EVALUATIONS = 8
 # Where a row's numbers lie in one flat scratch array. The compiler sees that they do not overlap, as it would not of separate
 # arrays, and vectorises.
-_S, _RHO, _VALUE, _SLOPE, _STEP, _Y, _V, _D, _TOP = (LANES * k for k in range(9))
+_S, _RHO, _VALUE, _SLOPE, _STEP, _Y, _V, _D, _K, _TOP = (LANES * k for k in range(10))
 _GROUP = 16
-SCRATCH = 8 * LANES + _GROUP
+SCRATCH = 9 * LANES + _GROUP
 
 
 class Law(NamedTuple):
@@ -51,11 +53,17 @@ class Side(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A kernel to write, where to, and where its mirror image goes, if that is not empty."""
+    """A kernel to write, where to, and where its mirror image goes, each as a flat array with the distance of its rows: of one
+    type whatever their layout, so that compiling once is enough.
+
+    If the mirror is empty, whole blocks are written, with what is below the diagonal; else what is above it, to both.
+    """
 
     kernel: int
     output: Any
+    wide: int
     mirror: Any
+    wide_mirror: int
 
 
 _fast: Any = njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
@@ -208,33 +216,39 @@ def _series(law: Law, left: Any, right: Any, n: int, w: Any) -> bool:
 
 
 @_fast
-def _emit(kernel: int, a: Any, tau: Any, mean: Any, right: Side, n: int, w: Any, into: Any) -> None:
-    """G = m_i m_j + τ_i τ_j h, K = Λ/(1 − σ_a² Q), or Θ = G + Q K."""
+def _preactivation(a: Any, tau: Any, right: Side, n: int, w: Any) -> None:
+    """K = Λ/(1 − σ_a² Q)."""
     one = w.dtype.type(1.0)
     for j in range(n):
-        scale = tau * right.tau[j]
-        q = w[_SLOPE + j]
-        conjugate = mean * right.mean[j] + scale * w[_VALUE + j]
-        preactivation = scale * w[_RHO + j] / (one - a * q)
-        tangent = conjugate + q * preactivation
-        into[j] = conjugate if kernel == CONJUGATE else tangent if kernel == TANGENT else preactivation
+        w[_K + j] = tau * right.tau[j] * w[_RHO + j] / (one - a * w[_SLOPE + j])
+
+
+@_fast
+def _emit(kernel: int, tau: Any, mean: Any, right: Side, n: int, w: Any, into: Any) -> None:
+    """G = m_i m_j + τ_i τ_j h, K, or Θ = G + Q K."""
+    for j in range(n):
+        conjugate = mean * right.mean[j] + tau * right.tau[j] * w[_VALUE + j]
+        tangent = conjugate + w[_SLOPE + j] * w[_K + j]
+        into[j] = conjugate if kernel == CONJUGATE else tangent if kernel == TANGENT else w[_K + j]
 
 
 @_fast
 def _scatter(block: Any, shift: int, top: int, start: int, target: Target) -> None:
     """Write a block to its place and, transposed, to its mirror image; of one that meets the diagonal, what is above it."""
     rows, columns = block.shape
-    whole = start > top + rows - 1 + shift
+    whole = len(target.mirror) == 0 or start > top + rows - 1 + shift
     for r in range(rows):
         skipped = 0 if whole else min(max(top + r + shift + 1 - start, 0), columns)
+        place = (top + r) * target.wide + start
         for c in range(skipped, columns):
-            target.output[top + r, start + c] = block[r, c]
-    if target.mirror.shape[0] == 0:
+            target.output[place + c] = block[r, c]
+    if len(target.mirror) == 0:
         return
     for c in range(columns):
         above = rows if whole else min(max(start + c - top - shift, 0), rows)
+        place = (start + c) * target.wide_mirror + top
         for r in range(above):
-            target.mirror[start + c, top + r] = block[r, c]
+            target.mirror[place + r] = block[r, c]
 
 
 @_fast
@@ -257,6 +271,7 @@ def _drive(law: Law, gram: Any, inverse: Any, mean: Any, right: Side, n: int, w:
 @_fast
 def solve_rows(
     gram: Any,
+    before: Any,
     top: int,
     rows: int,
     shift: int,
@@ -269,7 +284,8 @@ def solve_rows(
 ) -> int:
     """Solve gram[top : top + rows], at most `ROWS`, write the kernels, mark what is not solved, and say how much that is.
 
-    Pairs with column ≤ row + shift are of the other triangle, and left out.
+    Pairs with column ≤ row + shift are of the other triangle, and left out. `before`, if it is not empty, is Θ of the layer
+    before and stands for K.
     """
     found = 0
     w = np.empty(SCRATCH, gram.dtype)
@@ -290,9 +306,13 @@ def solve_rows(
                 solved = _series(law, own, columns.coefficients, n, w)
             if not solved:
                 found += _mark(law, marks, shift, i, start, n, w)
-            _emit(first.kernel, law.var_a, tau, mean, columns, n, w, blocks[0, r])
+            if before.shape[0] == 0:
+                _preactivation(law.var_a, tau, columns, n, w)
+            else:
+                w[_K : _K + n] = before[i, here]
+            _emit(first.kernel, tau, mean, columns, n, w, blocks[0, r])
             if second.kernel != NONE:
-                _emit(second.kernel, law.var_a, tau, mean, columns, n, w, blocks[1, r])
+                _emit(second.kernel, tau, mean, columns, n, w, blocks[1, r])
         _scatter(blocks[0, :, :n], shift, top, start, first)
         if second.kernel != NONE:
             _scatter(blocks[1, :, :n], shift, top, start, second)

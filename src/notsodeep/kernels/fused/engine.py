@@ -9,18 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.kernels.fused.law import PairLaw, pair_law
-from notsodeep.kernels.pairs import ImplicitPairs, PairEquation
+from notsodeep.kernels.fused.law import PairLaw, pair_laws
+from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation
 
 _LISTED_AT_ONCE = 1 << 22, 1 << 26  # numbers of the samples gathered for a list of pairs, on a CPU and on CUDA
 _WORTH_COMPILING = 1 << 19  # pairs
 
 
 class Engine(ABC):
-    """Kernels of the samples `rows` against `columns`; of one set against itself, without the diagonal."""
+    """Kernels of the samples `rows` against `columns`; of one set against itself, without the diagonal.
 
-    def __init__(self, law: PairLaw, equation: ImplicitPairs, rows: Tensor, columns: Tensor, symmetric: bool) -> None:
-        self.law, self.equation, self.symmetric = law, equation, symmetric
+    A DEQ has one law, an explicit network one for each layer.
+    """
+
+    def __init__(
+        self,
+        laws: tuple[PairLaw, ...],
+        equation: ImplicitPairs | ExplicitPairs,
+        rows: Tensor,
+        columns: Tensor,
+        symmetric: bool,
+    ) -> None:
+        self.laws, self.equation, self.symmetric = laws, equation, symmetric
         self.rows, self.columns = rows.contiguous(), columns.contiguous()
         self.offset = 0 if symmetric else len(rows)
 
@@ -73,18 +83,19 @@ def engine_for(
     equation: PairEquation, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False
 ) -> Engine | None:
     """The fused solver of these samples' device, if there is one and the kernel is large enough to be worth it, or `eager`."""
-    if (len(rows) * len(columns) < _WORTH_COMPILING and not eager) or not isinstance(equation, ImplicitPairs):
+    if len(rows) * len(columns) < _WORTH_COMPILING and not eager:
         return None
+    assert isinstance(equation, ImplicitPairs | ExplicitPairs)
     needed = "triton" if rows.is_cuda else "numba"
     if rows.device.type not in ("cpu", "cuda") or importlib.util.find_spec(needed) is None:
         return None
-    law = pair_law(equation, rows.dtype)
-    if law is None:
+    laws = pair_laws(equation, rows.dtype)
+    if laws is None:
         return None
     if rows.is_cuda:
         from notsodeep.kernels.fused.gpu_engine import GpuEngine
 
-        return GpuEngine(law, equation, rows, columns, symmetric)
+        return GpuEngine(laws, equation, rows, columns, symmetric)
     from notsodeep.kernels.fused.cpu_engine import CpuEngine
 
-    return CpuEngine(law, equation, rows, columns, symmetric)
+    return CpuEngine(laws, equation, rows, columns, symmetric)

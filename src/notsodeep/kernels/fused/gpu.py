@@ -2,7 +2,8 @@
 
 The Gram values of a block come from tensor cores, of samples split into two float16 numbers each (float32), or are given
 (float64); then the equation ρ = s + σ_a² h(ρ) of `law` is solved as on a CPU, and the kernels are written to their places and
-to their mirror images. A block in which a pair stays open is flagged, and the pair written as NaN, for others to answer.
+to their mirror images. A block in which a pair stays open is flagged, and the pair written as NaN, for others to answer; the
+layers of an explicit network hand such a pair on.
 """
 
 from __future__ import annotations
@@ -121,10 +122,9 @@ def _series(
 
 
 @triton.jit
-def _kernel(KIND: tl.constexpr, a, scale, constant, rho, value, slope, unknown):
-    """G = m_i m_j + τ_i τ_j h, K = Λ/(1 − σ_a² Q), or Θ = G + Q K."""
+def _kernel(KIND: tl.constexpr, scale, constant, preactivation, value, slope, unknown):
+    """G = m_i m_j + τ_i τ_j h, K, or Θ = G + Q K."""
     conjugate = constant + scale * value
-    preactivation = scale * rho / (1.0 - a * slope)
     if KIND == CONJUGATE:
         found = conjugate
     elif KIND == TANGENT:
@@ -154,15 +154,17 @@ def _block(pid, n2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constex
 
 @triton.jit
 def solve_blocks(
-    high1, low1, unit1, high2, low2, unit2, gram, n, n2, features,
+    high1, low1, unit1, high2, low2, unit2, gram, before, n, n2, features,
     tau1, mean1, b1, samples1, tau2, mean2, b2, samples2,
     limits, terms, numbers,
     first, second, mirror1, mirror2, wide, wide_mirror, shift, flags,
-    KIND1: tl.constexpr, KIND2: tl.constexpr, STRIDE: tl.constexpr, GIVEN: tl.constexpr, MIRRORED: tl.constexpr,
-    SYMMETRIC: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    KIND1: tl.constexpr, KIND2: tl.constexpr, STRIDE: tl.constexpr, GIVEN: tl.constexpr, BEFORE: tl.constexpr,
+    MIRRORED: tl.constexpr, SYMMETRIC: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """All blocks of a tile of n × n2 pairs. A sample meets itself at column = row + shift, where SYMMETRIC; a MIRRORED tile is
-    solved above that diagonal alone, and written to both places."""
+    solved above that diagonal alone, and written to both places. `before`, where BEFORE, is Θ of the layer before, and stands
+    for K = Λ/(1 − σ_a² Q)."""
     pid = tl.program_id(0)
     top, left = _block(pid, n2, HEIGHT, WIDTH, GROUP)
     skipped = (top >= n) | (left >= n2)
@@ -173,8 +175,11 @@ def solve_blocks(
     row, column = top + tl.arange(0, HEIGHT), left + tl.arange(0, WIDTH)
     inside1, inside2 = row < n, column < n2
     inside = inside1[:, None] & inside2[None, :]
+    lost = ~inside
     if GIVEN:
         product = tl.load(gram + row[:, None].to(tl.int64) * n2 + column[None, :], inside, 0.0)
+        lost = product != product
+        product = tl.where(lost, 0.0, product)
     else:
         product = _products(high1, low1, high2, low2, n, n2, features, row, column, HEIGHT, WIDTH, DEPTH)
         u1, u2 = tl.load(unit1 + row, inside1, 0.0), tl.load(unit2 + column, inside2, 0.0)
@@ -195,11 +200,15 @@ def solve_blocks(
         rho, value, slope, unknown = _series(
             s, var_a, b1, b2, limits, terms, samples1, samples2, row, column, inside1, inside2, cap, tol, STRIDE
         )
-    unknown = unknown & inside
+    unknown = (unknown | lost) & inside
     if tl.max(unknown.to(tl.int32)) > 0:
         tl.store(flags + pid, 1)
-    found = _kernel(KIND1, var_a, scale, constant, rho, value, slope, unknown)
+    if BEFORE:
+        preactivation = tl.load(before + row[:, None].to(tl.int64) * n2 + column[None, :], inside, 0.0)
+    else:
+        preactivation = scale * rho / (1.0 - var_a * slope)
+    found = _kernel(KIND1, scale, constant, preactivation, value, slope, unknown)
     _write(first, mirror1, wide, wide_mirror, found, row, column, inside, MIRRORED)
     if KIND2 != NONE:
-        found = _kernel(KIND2, var_a, scale, constant, rho, value, slope, unknown)
+        found = _kernel(KIND2, scale, constant, preactivation, value, slope, unknown)
         _write(second, mirror2, wide, wide_mirror, found, row, column, inside, MIRRORED)

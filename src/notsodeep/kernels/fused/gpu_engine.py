@@ -1,4 +1,7 @@
-"""Tiles on CUDA: one kernel for all of them in float32; in float64 a matrix product and the same kernel after it."""
+"""Tiles on CUDA: one kernel for all of them in float32; in float64 a matrix product and the same kernel after it.
+
+An explicit network runs it once for each layer, on what the layer before has left.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from torch import Tensor
 
 from notsodeep.kernels.fused import gpu
 from notsodeep.kernels.fused.engine import Engine
+from notsodeep.kernels.fused.law import PairLaw
 
 _KINDS = {"conjugate": gpu.CONJUGATE, "tangent": gpu.TANGENT, "preactivation": gpu.PREACTIVATION}
 _SINGLE = {"HEIGHT": 128, "WIDTH": 64, "DEPTH": 64, "num_warps": 8, "num_stages": 3}
@@ -18,14 +22,15 @@ _PADDING = 64
 _LARGEST_EXPONENT = 12
 _BLOCKS_AT_ONCE = 2048  # of those with open pairs
 _SPLIT_AT_ONCE = 8192  # samples
-_LARGEST_GRAM = 8192  # side of a tile of float64 Gram values
+_LARGEST_GRAM = 8192  # side of a tile of values between two kernels
 
 
 class GpuEngine(Engine):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        law = self.law
-        self.numbers = law.tau.new_tensor([law.var_a, law.var_b, *law.form, float(law.limits[-1]), law.tol])
+        self.numbers = [
+            law.tau.new_tensor([law.var_a, law.var_b, *law.form, float(law.limits[-1]), law.tol]) for law in self.laws
+        ]
         whole = None if self.given else split(self.rows)
         self.split = whole, whole if self.symmetric or self.given else split(self.columns)
 
@@ -36,35 +41,64 @@ class GpuEngine(Engine):
 
     @property
     def sides(self) -> tuple[int, int]:
-        return (_LARGEST_GRAM, _LARGEST_GRAM) if self.given else (len(self.rows), len(self.columns))
+        return (
+            (_LARGEST_GRAM, _LARGEST_GRAM) if self.given or len(self.laws) > 1 else (len(self.rows), len(self.columns))
+        )
 
     def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        x, x2 = self.rows[left], self.columns[right]
         shape = _DOUBLE if self.given else _SINGLE
-        down, across = (
-            triton.cdiv(triton.cdiv(len(y), shape[k]), gpu.GROUP) for y, k in ((x, "HEIGHT"), (x2, "WIDTH"))
-        )
-        flags = torch.zeros(down * across * gpu.GROUP**2, dtype=torch.int32, device=x.device)
-        outs, across_outs = list(outputs), list(outputs if mirrors is None else mirrors)
-        kinds = [_KINDS[name] for name in kernels] + [gpu.NONE] * (2 - len(kernels))
-        law = self.law
-        parts = [*self._parts(0, left), *self._parts(1, right)]
-        with torch.cuda.device(x.device):
-            gpu.solve_blocks[(len(flags),)](
-                *parts, x @ x2.T if self.given else x, len(x), len(x2), parts[0].shape[1],
-                *self._side(left), *self._side(slice(self.offset + right.start, self.offset + right.stop)),
-                law.limits, len(law.limits), self.numbers,
-                outs[0], outs[-1], across_outs[0], across_outs[-1], outs[0].stride(0), across_outs[0].stride(0),
-                left.start - right.start, flags,
-                KIND1=kinds[0], KIND2=kinds[1], STRIDE=law.stride, GIVEN=self.given, MIRRORED=mirrors is not None,
-                SYMMETRIC=self.symmetric, GROUP=gpu.GROUP, **shape,
-            )  # fmt: skip
+        tile = left, right
+        gram = self.rows[left] @ self.columns[right].T if self.given else None
+        known: list[Tensor | None] = [gram, None]
+        between = kernels if kernels == ("conjugate",) else ("conjugate", "tangent")
+        *hidden, last = range(len(self.laws))
+        for layer in hidden:
+            # Every entry is read before it is written, by the same block: so each layer may take the place of the one before.
+            kept = [self._room(tile) if old is None else old for old in known[: len(between)]]
+            self._layer(layer, tile, known, between, kept, None, shape)
+            known[: len(kept)] = kept
+        flags = self._layer(last, tile, known, kernels, outputs, mirrors, shape)
         flagged = flags.nonzero().flatten()
         if not len(flagged):
             return None
-        pairs = self._open_pairs(flagged, outs[0], across, shape)
+        pairs = self._open_pairs(flagged, outputs[0], shape)
         # On the diagonal a block holds its own mirror image: each pair once.
         return pairs if mirrors is None else pairs[pairs[:, 1] > pairs[:, 0] + left.start - right.start]
+
+    def _layer(
+        self,
+        layer: int,
+        tile: tuple[slice, slice],
+        known: list[Tensor | None],
+        kernels: tuple[str, ...],
+        outputs: Any,
+        mirrors: Any,
+        shape: dict[str, int],
+    ) -> Tensor:
+        """Write a layer's kernels; the flags of its blocks. What is `known` of the layer before are G, or the Gram values, and
+        Θ; where there is no G, the kernel makes the samples' products."""
+        (left, right), (gram, before) = tile, known
+        n, n2 = left.stop - left.start, right.stop - right.start
+        down, across = _squares(n, n2, shape)
+        flags = torch.zeros(down * across * gpu.GROUP**2, dtype=torch.int32, device=self.rows.device)
+        outs, across_outs = list(outputs), list(outputs if mirrors is None else mirrors)
+        kinds = [_KINDS[name] for name in kernels] + [gpu.NONE] * (2 - len(kernels))
+        law = self.laws[layer]
+        parts = [*self._parts(0, left), *self._parts(1, right)]
+        with torch.cuda.device(self.rows.device):
+            gpu.solve_blocks[(len(flags),)](
+                *parts, self.rows if gram is None else gram, self.rows if before is None else before, n, n2, parts[0].shape[1],
+                *_side(law, left), *_side(law, slice(self.offset + right.start, self.offset + right.stop)),
+                law.limits, len(law.limits), self.numbers[layer],
+                outs[0], outs[-1], across_outs[0], across_outs[-1], outs[0].stride(0), across_outs[0].stride(0),
+                left.start - right.start, flags,
+                KIND1=kinds[0], KIND2=kinds[1], STRIDE=law.stride, GIVEN=gram is not None, BEFORE=before is not None,
+                MIRRORED=mirrors is not None, SYMMETRIC=self.symmetric, GROUP=gpu.GROUP, **shape,
+            )  # fmt: skip
+        return flags
+
+    def _room(self, tile: tuple[slice, slice]) -> Tensor:
+        return self.rows.new_empty(*(part.stop - part.start for part in tile))
 
     def _parts(self, side: int, index: slice) -> list[Tensor]:
         split_samples = self.split[side]
@@ -72,14 +106,11 @@ class GpuEngine(Engine):
             return [self.rows] * 3
         return [part[index] for part in split_samples]
 
-    def _side(self, index: slice) -> tuple[Any, ...]:
-        law = self.law
-        return law.tau[index], law.mean[index], law.coefficients[:, index], law.coefficients.stride(0)
-
     @staticmethod
-    def _open_pairs(flagged: Tensor, output: Tensor, across: int, shape: dict[str, int]) -> Tensor:
+    def _open_pairs(flagged: Tensor, output: Tensor, shape: dict[str, int]) -> Tensor:
         """Where the flagged blocks hold NaN."""
         height, width, group = shape["HEIGHT"], shape["WIDTH"], gpu.GROUP
+        _, across = _squares(len(output), output.shape[1], shape)
         square, within = flagged // group**2, flagged % group**2
         tops = (square // across * group + within % group) * height
         lefts = (square % across * group + within // group) * width
@@ -93,6 +124,17 @@ class GpuEngine(Engine):
             pairs = torch.stack([rows[block, i], columns[block, j]], dim=1)
             found.append(pairs[(pairs[:, 0] <= last[0]) & (pairs[:, 1] <= last[1])])
         return torch.cat(found)
+
+
+def _squares(rows: int, columns: int, shape: dict[str, int]) -> tuple[int, int]:
+    """How many squares of blocks a tile has, down and across."""
+    sides = (rows, shape["HEIGHT"]), (columns, shape["WIDTH"])
+    down, across = (triton.cdiv(triton.cdiv(length, side), gpu.GROUP) for length, side in sides)
+    return down, across
+
+
+def _side(law: PairLaw, index: slice) -> tuple[Any, ...]:
+    return law.tau[index], law.mean[index], law.coefficients[:, index], law.coefficients.stride(0)
 
 
 def split(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""What a fused solver needs to know of a DEQ and its samples, in the precision it works in."""
+"""What a fused solver needs to know of a network and its samples, in the precision it works in."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Cos, Rectifier, Sin
-from notsodeep.gaussian import Rows, rows
+from notsodeep.activations import Activation, Cos, Rectifier, Sin
+from notsodeep.gaussian import Moments, Rows, rows
 from notsodeep.gaussian.affine import affine_parts
-from notsodeep.kernels.pairs import ImplicitPairs, PairEquation
+from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.numerics.tolerances import (
     FUSED_CAP,
     FUSED_HALLEY,
@@ -27,7 +27,7 @@ _WIDEST_WAVE = 12.0
 
 @dataclass(frozen=True, eq=False)
 class PairLaw:
-    """ρ = s + σ_a² h(ρ), s = (σ_b² S + σ_a² m_i m_j)/(τ_i τ_j), of every pair.
+    """ρ = s + σ_a² h(ρ), s = (σ_b² S + σ_a² m_i m_j)/(τ_i τ_j), of every pair of a DEQ, or of a layer, whose σ_a² is 0.
 
     `stride` 0: a rectifier, h = α²ρ + c(ρ arcsin ρ − ρ²/(1 + √(1 − ρ²))), form = (α², c). Else a series,
     h = ρ Σ_l b_l(τ_i) b_l(τ_j) ρ^(l·stride), of which 1, 2, … terms are enough for |ρ| up to `limits`; the last limit bounds
@@ -50,14 +50,26 @@ class PairLaw:
         return self.tau.reciprocal()
 
 
-def pair_law(equation: PairEquation, dtype: torch.dtype) -> PairLaw | None:
-    """The law of a DEQ; None where none is safe: a jump of φ, several roots, many waves, or norms of wildly different size."""
-    if not isinstance(equation, ImplicitPairs) or equation.several_roots:
+def pair_laws(equation: ImplicitPairs | ExplicitPairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
+    """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe."""
+    if isinstance(equation, ExplicitPairs):
+        parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
+        found = [_law(phi, samples, at, 0.0, 1.0, dtype) for phi, samples, at in parts]
+    elif equation.several_roots:
         return None
-    tau, at = equation.rows.tau, equation.moments
+    else:
+        net = equation.net
+        found = [_law(net.phi, equation.rows, equation.moments, net.var_a, net.var_b, dtype)]
+    laws = tuple(law for law in found if law is not None)
+    return laws if len(laws) == len(found) else None
+
+
+def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float, dtype: torch.dtype) -> PairLaw | None:
+    """None where it is not safe: a jump of φ, many waves, or norms of wildly different size."""
+    tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
         return None
-    core, factor, _ = affine_parts(equation.net.phi)
+    core, factor, _ = affine_parts(phi)
     if isinstance(core, Sin | Cos) and float(tau.max()) > _WIDEST_WAVE:
         return None
     name = str(dtype).removeprefix("torch.")
@@ -66,12 +78,11 @@ def pair_law(equation: PairEquation, dtype: torch.dtype) -> PairLaw | None:
         form = (factor**2 * core.alpha**2, factor**2 * 2.0 / math.pi * core.beta**2)
         limits, coefficients = tau.new_tensor([FUSED_CAP[name]]), tau.new_zeros(1, len(tau))
     else:
-        series = equation.rows if equation.rows.coefficients is not None else rows(core, tau, series=True)
+        series = samples if samples.coefficients is not None else rows(core, tau, series=True)
         stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name])
         tol = FUSED_NEWTON[name]
-    net = equation.net
     parts = (part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients))
-    return PairLaw(net.var_a, net.var_b, stride, form, tol, *parts)
+    return PairLaw(var_a, var_b, stride, form, tol, *parts)
 
 
 def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:

@@ -1,0 +1,207 @@
+"""The fused solver of explicit networks, layer by layer, against its slow twin on a CPU."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import notsodeep as nsd
+from notsodeep.kernels.fused import engine as engines
+from notsodeep.kernels.pairs import ExplicitPairs
+from notsodeep.kernels.prepared import prepare
+from tests.kernels.twins import (
+    KERNELS,
+    TOLERANCE,
+    alike,
+    assert_twins,
+    both_precisions,
+    error,
+    filled,
+    samples,
+    twins,
+)
+from tests.zoo import CONTINUOUS, build, each
+
+pytest.importorskip("numba")
+pytestmark = [
+    pytest.mark.usefixtures("worth_it_for_any_size"),
+    pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning"),
+]
+NETS = {
+    "relu": nsd.Explicit(["relu"]),
+    "two rectifiers": nsd.Explicit(["relu", "leaky_relu:0.1"]).centred(1.0),
+    "tanh relu elu": nsd.Explicit(["tanh", "relu", "elu"]),
+    "hard_tanh": nsd.Explicit(["hard_tanh"]),
+    "gelu polynomial": nsd.Explicit(["gelu", nsd.activation("hermite:0.1,0.9,0.2,0.05"), "gelu"]),
+    "five tanh": nsd.Explicit(["tanh"] * 5),
+}
+every_net = pytest.mark.parametrize("net", NETS.values(), ids=NETS)
+
+
+@both_precisions
+@each(CONTINUOUS)
+def test_every_activation_as_either_layer(name, dtype):
+    phi = build(name)
+    assert_twins(nsd.Explicit([phi, "tanh"]), samples(131, 60).to(dtype))
+    assert_twins(nsd.Explicit(["tanh", phi]), samples(9, 60).to(dtype), 1.5 * samples(131, 60, seed=2).to(dtype))
+
+
+@both_precisions
+@every_net
+def test_every_depth(net, dtype):
+    assert_twins(net, samples(131, 60).to(dtype))
+    assert_twins(net, samples(40, 60).to(dtype), samples(131, 60, seed=1).to(dtype))
+
+
+@both_precisions
+@every_net
+def test_large_correlations(net, dtype):
+    assert_twins(net, alike(130, 60).to(dtype))
+
+
+@both_precisions
+@every_net
+def test_any_one_or_more_of_the_kernels(net, dtype):
+    """Where only conjugate kernels are wanted, no tangent kernel is handed on."""
+    fused, plain = twins(net, samples(60, 40).to(dtype))
+    expected = dict(zip(KERNELS, filled(plain), strict=True))
+    for wanted in [(k,) for k in KERNELS] + [KERNELS[:2], KERNELS[1:], KERNELS[::-1], ("preactivation", "conjugate")]:
+        for name, found in zip(wanted, filled(fused, wanted), strict=True):
+            assert error(found, expected[name]) <= TOLERANCE[dtype], wanted
+
+
+@every_net
+def test_tiles_of_any_size_and_place(net):
+    x, x2 = samples(150, 40), samples(150, 40, seed=4)
+    tiles = [(0, 150, 0, 150), (0, 37, 20, 150), (40, 41, 0, 150), (100, 130, 90, 147), (130, 150, 0, 20), (5, 6, 5, 6)]
+    for other in (None, x2):
+        fused, plain = twins(net, x, other)
+        for top, bottom, start, stop in tiles:
+            ours, theirs = (p.tile(slice(top, bottom), slice(start, stop), KERNELS) for p in (fused, plain))
+            for found, twin in zip(ours, theirs, strict=True):
+                assert error(found, twin) <= 1e-12, (top, bottom, start, stop)
+
+
+@every_net
+@pytest.mark.parametrize("sides", [(37, 53), (53, 37), (300, 64), (1, 300)])
+def test_mirrored_tiles_that_meet_the_diagonal_anywhere(net, sides, monkeypatch):
+    fused, plain = twins(net, torch.cat([samples(203, 40), samples(4, 40) * (1.0 + 1e-9)]))  # with pairs left open
+    monkeypatch.setattr(type(fused.engine), "sides", sides)
+    for ours, twin in zip(filled(fused), filled(plain), strict=True):
+        assert torch.equal(ours, ours.T)
+        assert error(ours, twin) <= 1e-7  # √ε of a Gram value, where Q is steep
+
+
+@every_net
+def test_strips_of_a_core(net, monkeypatch):
+    from notsodeep.kernels.fused import cpu_engine
+
+    fused, plain = twins(net, samples(301, 40))
+    monkeypatch.setattr(cpu_engine, "_HEIGHT", 24)
+    monkeypatch.setattr(cpu_engine, "_WIDTH", 130)
+    for cut, twin in zip(filled(fused), filled(plain), strict=True):
+        assert error(cut, twin) <= 1e-12
+        assert torch.equal(cut, cut.T)
+
+
+@pytest.mark.usefixtures("two_threads")
+@every_net
+def test_bits_do_not_depend_on_the_threads(net):
+    x = samples(333, 40)
+    two = filled(prepare(net, x))
+    torch.set_num_threads(1)
+    assert all(torch.equal(a, b) for a, b in zip(two, filled(prepare(net, x)), strict=True))
+
+
+# What is left open
+
+
+@pytest.fixture
+def listed(monkeypatch) -> list[Tensor]:
+    """The pairs that the equation is asked for one by one."""
+    seen, pairs = [], ExplicitPairs.pairs
+
+    def spy(self, left, right, gram):
+        seen.append(torch.stack([left, right], 1))
+        return pairs(self, left, right, gram)
+
+    monkeypatch.setattr(ExplicitPairs, "pairs", spy)
+    return seen
+
+
+@both_precisions
+@every_net
+def test_independent_data_leaves_nothing_open(net, dtype, listed):
+    filled(prepare(net, samples(100, 400).to(dtype)))
+    assert not listed
+
+
+@both_precisions
+@pytest.mark.parametrize("layers", [["relu"], ["relu", "tanh"], ["tanh", "relu"], ["tanh", "tanh", "abs"]])
+def test_a_pair_left_open_by_any_layer_is_finished(layers, dtype, listed):
+    x = samples(100, 400).to(dtype)
+    x[[70, 99, 3]] = x[[20, 98, 4]] * (1.0 + 1e-9)
+    fused, plain = twins(nsd.Explicit(layers), x)
+    ours = filled(fused, KERNELS[:2])
+    assert {tuple(pair) for pair in torch.cat(listed).tolist()} == {(20, 70), (98, 99), (3, 4)}
+    assert sum(map(len, listed)) == 3
+    for found, twin in zip(ours, filled(plain, KERNELS[:2]), strict=True):
+        assert error(found, twin) <= max(1e-7, TOLERANCE[dtype])
+        assert torch.equal(found, found.T)
+    i, j = torch.tensor([20, 98, 3]), torch.tensor([70, 99, 4])
+    known = fused.equation.pairs(i, j, (x[i].double() * x[j].double()).sum(1))
+    torch.testing.assert_close(ours[0][i, j], known.conjugate.to(dtype), rtol=1e-14, atol=0)
+    torch.testing.assert_close(ours[1][i, j], known.tangent.to(dtype), rtol=1e-14, atol=0)
+
+
+def test_open_pairs_of_a_rectangle(listed):
+    x, x2 = samples(40, 300), samples(50, 300, seed=1)
+    x2[[0, 49]] = x[[39, 7]] * (1.0 + 1e-10)
+    fused, plain = twins(nsd.Explicit(["relu", "relu"]), x, x2)
+    (ours,), (twin,) = (filled(prepared, ("tangent",)) for prepared in (fused, plain))
+    assert {tuple(pair) for pair in torch.cat(listed).tolist()} == {(39, 40), (7, 89)}
+    assert error(ours, twin) <= 1e-8
+
+
+def test_lists_of_pairs_are_tiles():
+    x, net = samples(30, 7), NETS["tanh relu elu"]
+    equation, gram = prepare(net, x).equation, x @ x.T
+    whole = equation.tile(slice(0, 30), slice(0, 30), gram)
+    i, j = torch.randint(30, (2, 50), generator=torch.Generator().manual_seed(0))
+    listed = equation.pairs(i, j, gram[i, j])
+    for name in KERNELS:
+        torch.testing.assert_close(getattr(listed, name), getattr(whole, name)[i, j], rtol=1e-13, atol=1e-15)
+
+
+# Hard data, and the public calls
+
+
+@pytest.mark.parametrize("kind", ["equal", "off by 1e-3", "opposite", "collinear", "six decades", "one feature"])
+@pytest.mark.parametrize("net", [NETS["two rectifiers"], NETS["tanh relu elu"], NETS["five tanh"]], ids=str)
+def test_hard_data(net, kind):
+    few, noise = samples(7, 5), samples(7, 5, seed=1)
+    x = {
+        "equal": torch.cat([few, few]),
+        "off by 1e-3": torch.cat([few, few + 1e-3 * noise]),
+        "opposite": torch.cat([few, -few]),
+        "collinear": torch.cat([few, 2.0 * few, -0.3 * few]),
+        "six decades": few * torch.logspace(-3, 3, 7, dtype=torch.float64)[:, None],
+        "one feature": samples(9, 1),
+    }[kind]
+    fused, plain = twins(net, x)
+    for name, ours, twin in zip(KERNELS, filled(fused), filled(plain), strict=True):
+        assert bool(torch.isfinite(ours).all())
+        assert error(ours, twin) <= (1e-11 if name == "conjugate" else 1e-7), name
+
+
+def test_public_calls_are_fused(monkeypatch):
+    x, x2, net = samples(90, 6), samples(41, 6, seed=2), NETS["tanh relu elu"]
+    for other in (None, x2):
+        ours = nsd.exact_kernels(net, x, other)
+        with monkeypatch.context() as patch:
+            patch.setattr(engines, "_WORTH_COMPILING", math.inf)
+            twin = nsd.exact_kernels(net, x, other)
+        assert not torch.equal(ours.tangent, twin.tangent)  # two ways to the same numbers
+        assert error(ours.tangent, twin.tangent) <= 1e-12
+        assert error(ours.conjugate, twin.conjugate) <= 1e-12
