@@ -39,19 +39,6 @@ pytestmark = [
 # What is left open
 
 
-@pytest.fixture
-def listed(monkeypatch) -> list[Tensor]:
-    """The pairs that the equation is asked for one by one."""
-    seen, pairs = [], ImplicitPairs.pairs
-
-    def spy(self, left, right, gram):
-        seen.append(torch.stack([left, right], 1))
-        return pairs(self, left, right, gram)
-
-    monkeypatch.setattr(ImplicitPairs, "pairs", spy)
-    return seen
-
-
 @both_precisions
 @every_net
 def test_independent_data_leaves_nothing_open(net, dtype, listed):

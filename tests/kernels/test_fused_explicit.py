@@ -4,11 +4,9 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 import notsodeep as nsd
 from notsodeep.kernels.fused import engine as engines
-from notsodeep.kernels.pairs import ExplicitPairs
 from notsodeep.kernels.prepared import prepare
 from tests.kernels.twins import (
     KERNELS,
@@ -115,19 +113,6 @@ def test_bits_do_not_depend_on_the_threads(net):
 
 
 # What is left open
-
-
-@pytest.fixture
-def listed(monkeypatch) -> list[Tensor]:
-    """The pairs that the equation is asked for one by one."""
-    seen, pairs = [], ExplicitPairs.pairs
-
-    def spy(self, left, right, gram):
-        seen.append(torch.stack([left, right], 1))
-        return pairs(self, left, right, gram)
-
-    monkeypatch.setattr(ExplicitPairs, "pairs", spy)
-    return seen
 
 
 @both_precisions
