@@ -1,6 +1,7 @@
 """`notsodeep separate`: the second paper's experiments, beside those of `notsodeep reproduce`."""
 
 import json
+import sys
 
 import pytest
 
@@ -66,3 +67,13 @@ def test_help_names_its_own_experiments(notsodeep, command):
     assert ("L1, L2" in ran.stdout) == (command == "reproduce")
     assert ("W7" in ran.stdout) == (command == "separate")
     assert "What was computed before" in " ".join(ran.stdout.split())
+
+
+def test_what_needs_an_extra_that_is_not_there_says_so(notsodeep, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum", None)
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    ran = notsodeep("separate", "W7", *SMALL, "--out", str(tmp_path / "run"))
+    assert ran.returncode == 2
+    assert "left out, W7: Grad-CAM needs captum" in ran.stderr
+    assert "no records" not in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -93,6 +93,8 @@ def _run(
     except KeyboardInterrupt:
         err.print("stopped; the same command goes on from here")
         raise typer.Exit(130) from None
+    if not outcome.computed + outcome.found:
+        _tell_left_out(outcome)  # with nothing to report, why is all there is to say
     with working("drawing figures and writing the report"):
         results = write_results(store, out)
     if as_json:
