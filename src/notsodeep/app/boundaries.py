@@ -15,7 +15,7 @@ from notsodeep.errors import NumericsWarning
 from notsodeep.gaussian.moments import moments
 
 _GRID = 400
-_LARGEST = 30.0  # deviation
+_LARGEST = 300.0  # deviation
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,24 @@ def _boundary(name: str, drive: float) -> Boundary:
         int(torch.argmax((var_a[1:] < var_a[:-1]).long())) if bool((var_a[1:] < var_a[:-1]).any()) else len(tau) - 1
     )
     exists = math.inf if rising == len(tau) - 1 and _grows(var_a) else float(var_a[rising])
-    unstable = torch.nonzero(var_a[: rising + 1] * slope[: rising + 1] >= 1.0).flatten()
-    stable = float(var_a[unstable[0]]) if unstable.numel() else exists
+    stable = _crossing(var_a[: rising + 1], var_a[: rising + 1] * slope[: rising + 1] - 1.0)
     return Boundary(name, contraction_bound(phi), min(stable, exists), exists)
 
 
+def _crossing(x: Tensor, y: Tensor) -> float:
+    """Where y first reaches 0, on the line between two points of the grid; infinite where it does not."""
+    beyond = torch.nonzero(y >= 0.0).flatten()
+    if not beyond.numel():
+        return math.inf
+    k = int(beyond[0])
+    if k == 0:
+        return float(x[0])
+    return float(torch.lerp(x[k - 1], x[k], y[k - 1] / (y[k - 1] - y[k])))
+
+
 def _grows(var_a: Tensor) -> bool:
-    """Whether σ_a² still grows at the end of the grid, so that nothing bounds it (a bounded φ: by 3.6 while τ doubles almost),
-    or comes to a limit, be it slowly (elu: by 1.03)."""
+    """Whether σ_a² still grows at the end of the grid, so that nothing bounds it (a bounded φ: by 5.7 while τ grows by 2.4), or
+    comes to a limit, be it slowly (elu: by 1.01)."""
     return float(var_a[-1]) > 1.2 * float(var_a[-_GRID // 10])
 
 
