@@ -135,7 +135,7 @@ def visitor(browser, address):  # noqa: F811
 def test_it_opens(visitor):
     visitor.open("")
     assert visitor.browser.title == "notsodeep"
-    assert set(visitor.rows()) >= {"gamma", "alpha1", "alpha2", "alpha3", "tau0", "tau"}
+    assert set(visitor.rows()) >= {"γ", "α1", "α2", "α3", "τ0", "τ*"}
     assert "relu DEQ on two-class Gaussian mixture" in visitor.text("summary")
     assert [visitor.drawn(name) for name in ("spectra", "activations", "gaps", "map")] == [3, 3, 2, 3]
     assert not visitor.shown("trouble")
@@ -171,7 +171,7 @@ def test_another_family_activation_and_kernel(visitor):
     assert visitor.rows() != before
     visitor.one("#kernel label[for$=tangent]").click()
     visitor.carries("kernel=tangent")
-    visitor.until(lambda: "beta1" in visitor.rows(), "the tangent kernel's scalars")
+    visitor.until(lambda: "β1" in visitor.rows(), "the tangent kernel's scalars")
 
 
 def test_expressions_good_and_hostile(visitor):
@@ -217,15 +217,16 @@ def test_files_good_and_bad(visitor, tmp_path):
         assert visitor.rows() == before
     visitor.upload(good)
     visitor.until(lambda: "good.csv" in visitor.text("summary"), "the file's study")
-    visitor.says("upload", "good.csv, 120 samples × 7 features")
+    assert "good.csv, 120 samples × 7 features" in visitor.text("upload-read")
     visitor.carries("upload=")
     after = visitor.rows()
-    assert float(after["tau0"]) == pytest.approx(1.0, abs=1e-6)
+    assert float(after["τ0"]) == pytest.approx(1.0, abs=1e-6)
     visitor.upload(empty)
     visitor.says("upload", "is empty")
     assert visitor.rows() == after
     visitor.upload(good)
-    visitor.says("upload", "Read: good.csv")
+    visitor.until(lambda: visitor.text("upload-message") == "", "the message to go")
+    assert "Read: good.csv" in visitor.text("upload-read")
 
 
 def test_a_link_restores_everything(visitor):
@@ -240,7 +241,7 @@ def test_a_link_restores_everything(visitor):
     thumbs = {name: visitor.one(f"#{name} [role=slider]").get_attribute("aria-valuenow") for name in numbers}
     assert {name: float(value) for name, value in thumbs.items()} == {k: float(v) for k, v in numbers.items()}
     assert visitor.one("#kernel input:checked").get_attribute("value") == "tangent"
-    assert "beta1" in visitor.rows()
+    assert "β1" in visitor.rows()
     assert "150 samples × 450 features" in visitor.text("summary")
     assert visitor.browser.current_url.endswith(query)
 

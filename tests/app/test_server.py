@@ -111,9 +111,57 @@ def test_a_refused_choice_leaves_the_rest(client):
     response = answer(client, "?n=100&p=50&activation=__import__(x)", {"var_b": "beside it"}).json["response"]
     assert "figure" not in response.get("spectra", {})
     assert "table" not in response
-    assert response["activation-message"]["children"] == response["trouble"]["children"] != ""
+    assert "'__import__(x)' calls a function that is unknown" in response["activation-message"]["children"]
+    assert response["trouble"]["children"] == "The reason is beside the control."
     assert response["var_b-message"]["children"] == "beside it"
     assert response["trouble"]["style"] == {"display": "block"}
+    assert response["results"]["style"]["opacity"] < 0.5  # what is seen is not of this choice
+
+
+def test_an_answer_is_in_full_strength(client):
+    response = answer(client, "?n=100&p=50").json["response"]
+    assert response["results"]["style"] == {}
+    assert response["trouble"]["style"] == {"display": "none"}
+    assert "times its best factor" in response["summary"]["children"]
+
+
+CONTROLS = {
+    "activation": "relu", "expression": "", "var_a": 0.2, "linked": True, "var_b": 0.8, "data": "mixture",
+    "separation": 8.0, "spread": 8.0, "n": 500, "p": 500, "family": "auto", "kernel": "conjugate",
+}  # fmt: skip
+
+
+def chosen(client, changed, search="", **controls):
+    given = {**CONTROLS, **controls, "url": search, "token": ""}
+    return ask(client, "state.data", given, changed).json["response"]
+
+
+def test_the_weight_of_the_input_follows_that_of_the_feedback(client):
+    followed = chosen(client, "var_a.value", var_a=0.74)
+    assert followed["var_b"] == {"value": 0.26, "disabled": True}
+    assert followed["var_b-value"]["children"] == "0.26"
+    assert "var_b" not in followed["url"]["search"]
+    let_go = chosen(client, "linked.checked", var_a=0.74, var_b=0.26, linked=False)
+    assert let_go["var_b"] == {"value": 0.26, "disabled": False}
+    assert "var_b=0.26" in let_go["url"]["search"]
+
+
+def test_what_a_link_asks_for_in_vain_is_told_as_the_links(client):
+    opened = chosen(client, "url.search", search="?n=200&var_a=1.2")
+    assert opened["n"]["value"] == 200
+    assert opened["var_a"]["value"] == 0.2
+    (sentence,) = opened["state"]["data"]["wrong"].values()
+    assert sentence.startswith("Of the link: ")
+    assert "Left as the page opens." in sentence
+
+
+@pytest.mark.parametrize(
+    ("query", "traces", "words"), [("?n=100&p=100", 2, "p of a mixture"), ("?n=100&data=digits", 1, "p stays")]
+)
+def test_the_gap_is_drawn_beside_the_theorem_where_that_speaks(client, query, traces, words):
+    found = ask(client, "gaps.figure", {"state": {"query": query, "wrong": {}}}, "state.data").json["response"]
+    assert len(found["gaps"]["figure"]["data"]) == traces
+    assert words in found["gaps-caption"]["children"]
 
 
 def test_what_nobody_foresaw_is_told_and_logged(client, monkeypatch, caplog):

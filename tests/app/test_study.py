@@ -124,7 +124,7 @@ REFUSED = {
         "var_a",
         "tangent kernel",
     ),
-    "waves": ({"activation": "abs(sin(600*x))"}, "activation", "varies faster"),
+    "waves": ({"activation": "abs(sin(600*x))"}, "activation", "varies too fast"),
     "underflow": ({"activation": "1e-200*x"}, "activation", "too small"),
     "a jump and its tangent kernel": ({"activation": "sign", "kernel": "tangent"}, "activation", "tangent kernel"),
     "no file yet": ({"data": "upload"}, "upload", "Choose"),
@@ -213,6 +213,27 @@ def test_every_part_has_the_same_family():
     points = gaps_against_n(found)
     assert [point.n for point in points] == [100, 200]
     assert known == lengths._LENGTHS
+
+
+@pytest.mark.parametrize("text", ["x", " x "])
+def test_the_variable_alone_is_an_expression(text):
+    """As somebody who types x*tanh(x) slowly has it on the way."""
+    found = study(State(activation=text.strip(), var_a=0.1, **SMALL), SHELF)
+    (row,) = boundaries(("x",), 0.8)
+    assert row.contracts == pytest.approx(0.25)
+    assert found.gap < 1e-6
+    assert str(nsd.activation(text)) == "x"
+
+
+def test_the_undesigned_kernel_times_its_best_factor(studied):
+    found = studied("tanh")
+    exact, plain = (
+        nsd.conjugate_kernel(net, found.data.x, tau0=tau0)
+        for net, tau0 in ((found.net, found.tau0), (found.plain, None))
+    )
+    best, _ = nsd.best_scaled_gap(exact, plain)
+    assert best <= found.scaled_gap <= 1.2 * best
+    assert found.scaled_gap < found.plain_gap
 
 
 def test_looking_ahead_finds_the_lengths_of_the_neighbouring_tenths(monkeypatch):

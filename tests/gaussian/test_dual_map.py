@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from notsodeep.activations import custom
+from notsodeep.activations import Centred, custom
 from notsodeep.gaussian import dual_map, moments
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
 from notsodeep.gaussian.conditional import conditional_dual
@@ -191,3 +191,18 @@ def test_integration_stays_small_for_a_function_with_several_kinks():
     phi, tau = custom(recording, name="recording"), torch.ones(3, dtype=torch.float64)
     conditional_dual(phi, tau, tau, 0.99 * tau)
     assert largest <= 2**24
+
+
+@each(CONTINUOUS)
+def test_covariances_keep_their_digits_at_small_correlations(name):
+    """k − m_i m_j = e_i e_j λ + ½ e2_i e2_j λ² + ⅙ e3_i e3_j λ³ + …, of φ less its mean: nothing is left of the means there."""
+    phi = build(name)
+    tau = float64(0.8, 1.1)
+    at = moments(phi, tau)
+    lam = 1e-5
+    expected = sum(float(getattr(at, f"e{k}").prod()) * lam**k / math.factorial(k) for k in (1, 2, 3))
+    mean = float(at.mean[0])
+    value, _ = dual_map(Centred(phi, mean), tau[0], tau[1], float64(lam))
+    # The first factor (m_i − o) of the constant is 0 to round-off, the second one is not.
+    rounding = 4e-16 * (abs(mean) + abs(float(at.mean[1]))) * abs(float(at.mean[1]) - mean)
+    assert float(value) == pytest.approx(expected, rel=1e-9, abs=rounding + 1e-18 * float(at.gamma2.max()))

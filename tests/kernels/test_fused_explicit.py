@@ -190,3 +190,41 @@ def test_public_calls_are_fused(monkeypatch):
         assert not torch.equal(ours.tangent, twin.tangent)  # two ways to the same numbers
         assert error(ours.tangent, twin.tangent) <= 1e-12
         assert error(ours.conjugate, twin.conjugate) <= 1e-12
+
+
+# Centred layers whose variance shrinks
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("depth", [1, 4, 10])
+def test_a_constant_that_is_taken_off_takes_no_digits_with_it(depth, fused):
+    """sigmoid − ½ is ½ tanh(x/2): of ten layers G is 1e-12, beside means of ½. What remains is the round-off of φ's values."""
+    x = samples(40, 20)
+    shifted = nsd.Explicit(["sigmoid"] * depth).centred(1.0)
+    odd = nsd.Explicit(["0.5*tanh(x/2)"] * depth)
+    found, expected = (filled(prepare(net, x, fused=fused)) for net in (shifted, odd))
+    allowed = max(1e-12, 1e-16 / math.sqrt(float(expected[0].max())))
+    for ours, twin in zip(found, expected, strict=True):
+        assert error(ours, twin) <= allowed
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softplus", "gelu", "relu", "elu", "gaussian", "cos"])
+def test_fused_and_plain_agree_however_small_the_kernel_is(name):
+    net = nsd.Explicit([name] * 6).centred(1.0)
+    x = samples(60, 30)
+    for ours, twin in zip(*(filled(prepare(net, x, fused=fused)) for fused in (True, False)), strict=True):
+        assert error(ours, twin) <= 1e-12
+
+
+@both_precisions
+@pytest.mark.parametrize("constant", ["polynomial:2", "hermite:0.5"])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_constant_layer_leaves_nothing_open(constant, first, dtype, listed):
+    layers = [constant, "tanh"] if first else ["tanh", constant]
+    fused, plain = twins(nsd.Explicit(layers), samples(60, 30).to(dtype))
+    assert all(len(law.limits) >= 1 for law in fused.engine.laws)
+    found = filled(fused, KERNELS[:2])
+    if not first:
+        assert not listed
+    for ours, twin in zip(found, filled(plain, KERNELS[:2]), strict=True):
+        assert float((ours - twin).abs().max()) <= TOLERANCE[dtype] * float(twin.abs().max().clamp(min=1.0))

@@ -12,6 +12,10 @@ from notsodeep.app.study import Study
 from notsodeep.figures.explorer import activations_figure, boundaries_figure, spectra_figure
 from notsodeep.scalars import Scalars
 
+_SURPASSED = " Here the undesigned network comes closer."
+_SYMBOLS = {"gamma": "γ", "kappa": "κ", "tau0": "τ0", "tau": "τ*"} | {
+    f"{name}{k}": f"{letter}{k}" for name, letter in (("alpha", "α"), ("beta", "β")) for k in (1, 2, 3)
+}
 _LETTERS = {"conjugate": "the conjugate kernel", "tangent": "the tangent kernel"}
 
 
@@ -35,15 +39,16 @@ def summary(study: Study) -> str:
     depth = study.explicit.depth
     return (
         f"{study.net.phi} DEQ on {study.data.description}. Designed: {study.family}, {depth} hidden layer{'s' * (depth > 1)}; "
-        f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g}."
+        f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g} "
+        f"({study.scaled_gap:.2g} times its best factor)." + _SURPASSED * (study.plain_gap < study.gap)
     )
 
 
 def table(study: Study) -> Any:
     """The scalars that decide the kernel, of both networks, and the other numbers of the DEQ."""
-    matched = [(c.name, f"{c.target:.6f}", f"{c.reached:.6f}", f"{c.gap:.1e}") for c in study.comparisons]
+    matched = [(_SYMBOLS[c.name], f"{c.target:.6f}", f"{c.reached:.6f}", f"{c.gap:.1e}") for c in study.comparisons]
     head = dmc.TableThead(dmc.TableTr([dmc.TableTh(text) for text in ("scalar", "DEQ", "designed", "gap")]))
-    others = [(name, f"{getattr(study.target, name):.6f}", "", "") for name in _others(study.target, study)]
+    others = [(_SYMBOLS[name], f"{getattr(study.target, name):.6f}", "", "") for name in _others(study.target, study)]
     rows = [dmc.TableTr([dmc.TableTd(cell) for cell in row]) for row in (*matched, *others)]
     return dmc.Table([head, dmc.TableTbody(rows)], striped=True, verticalSpacing=2, **{"aria-label": "scalars"})
 

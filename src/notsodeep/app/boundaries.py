@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,7 +10,6 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, activation
-from notsodeep.errors import NumericsWarning
 from notsodeep.gaussian.moments import moments
 
 _GRID = 400
@@ -62,8 +60,8 @@ def _crossing(x: Tensor, y: Tensor) -> float:
     if not beyond.numel():
         return math.inf
     k = int(beyond[0])
-    if k == 0:
-        return float(x[0])
+    if k == 0 or not bool(torch.isfinite(y[k - 1 : k + 1]).all()):  # a jump has an infinite slope
+        return float(x[max(k - 1, 0)])
     return float(torch.lerp(x[k - 1], x[k], y[k - 1] / (y[k - 1] - y[k])))
 
 
@@ -77,7 +75,5 @@ def _grows(var_a: Tensor) -> bool:
 def _curves(phi: Activation) -> tuple[Tensor, Tensor, Tensor]:
     """τ, Var[φ(τξ)] and E[φ'²(τξ)] on a grid that no choice of the visitor moves."""
     tau = torch.logspace(math.log10(0.05), math.log10(_LARGEST), _GRID, dtype=torch.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumericsWarning)
-        at = moments(phi, tau)
+    at = moments(phi, tau)
     return tau, at.variance, at.q

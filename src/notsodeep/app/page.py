@@ -27,10 +27,24 @@ FIELDS = (
 """The controls; `expression` stands for the activation where that is "expression", `linked` for σ_b² = 1 − σ_a²."""
 MESSAGES = ("activation", "var_a", "var_b", "data", "upload", "family", "download", "link")
 TYPED = "expression"
+HIDDEN, SHOWN = {"display": "none"}, {"display": "block"}
+_INTRODUCTION = (
+    "A deep equilibrium model (DEQ) applies one layer to its own output until nothing changes any more. A very wide one is "
+    "known by its kernel, a table of how alike it finds every two samples: of their last features (CK), or for training by "
+    "gradient descent (NTK). On data of many features that kernel depends on a handful of numbers only; so an ordinary network "
+    "of one or two layers, with an activation designed to have the same numbers, can take the DEQ's place. Move σ_a² and watch "
+    "the red line stay with the blue area."
+)
 _TABLE = (
     "γ and α1 … α3 decide the conjugate kernel, κ and β1 … β3 the tangent kernel: in high dimension kernels agree where they "
-    "do. Undesigned is a network of the same depth with the DEQ's own activation."
+    "do. τ0 is the samples' root mean square norm, τ* the deviation of a pre-activation at the equilibrium. Undesigned is a "
+    "network of the same depth with the DEQ's own activation."
 )
+GAPS = {
+    True: "‖DEQ's kernel − designed‖ / ‖DEQ's kernel‖, as n and p of a mixture grow together: the theorem has n^(−½).",
+    False: "‖DEQ's kernel − designed‖ / ‖DEQ's kernel‖, on parts of the samples. p stays, so that it need not fall.",
+}
+"""The caption of the gap against n, of a mixture or not."""
 _HEIGHTS = {"spectra": 330, "activations": 330, "gaps": 460, "map": 460}
 _QUIET: Any = {"displayModeBar": False, "responsive": True}
 
@@ -68,6 +82,7 @@ def _header() -> Any:
             ),
             dmc.Group(
                 [
+                    dmc.Badge("computing …", id="busy", variant="light", color="orange", tt="none", style=HIDDEN),
                     dmc.Badge("…", id="took", variant="light", tt="none"),
                     dmc.ColorSchemeToggle(
                         lightIcon="☀",
@@ -94,7 +109,7 @@ def _controls() -> Any:
             placeholder="x*tanh(x)",
             value="",
             debounce=400,
-            style={"display": "none"},
+            style=HIDDEN,
             **{"aria-label": "expression in x"},
         ),
         _message("activation"),
@@ -107,12 +122,17 @@ def _controls() -> Any:
         _message("data"),
         html.Div(
             [
-                _slider("separation", "distance of the classes' means"),
-                _slider("spread", "difference of their covariances"),
+                dmc.Stack(
+                    [
+                        _slider("separation", "distance of the classes' means"),
+                        _slider("spread", "difference of their covariances"),
+                    ],
+                    gap="xs",
+                )
             ],
             id="mixture",
         ),
-        html.Div(_upload(), id="file-field", style={"display": "none"}),
+        html.Div(_upload(), id="file-field", style=HIDDEN),
         _slider("n", "samples n"),
         html.Div(_slider("p", "features p"), id="p-field"),
         _choice("family", "Family of the explicit network", list(FAMILY_NAMES)),
@@ -174,18 +194,23 @@ def _upload() -> list[Any]:
             multiple=False,  # no `accept` and no `max_size`: a file that they refuse is dropped without a word
         ),
         dmc.Text(f"At most {size}; one sample a row. It stays in the memory of this server.", size="xs", c="dimmed"),
+        dmc.Text("", id="upload-read", size="xs", style={"overflowWrap": "anywhere"}),
         _message("upload"),
     ]
 
 
 def _answers() -> Any:
     cards = [
-        _card("Spectra", "spectra", "Where the red line lies on the blue area, the two networks have the same kernel."),
+        _card(
+            "Spectra",
+            "spectra",
+            "How many eigenvalues of each size. Kernels that agree have the red line on the blue area; the gap says how far.",
+        ),
         _card("Activations", "activations", "What the explicit network uses in place of a fixed point."),
         _card(
             "Gap against n",
             "gaps",
-            "‖DEQ's kernel − designed‖ / ‖DEQ's kernel‖, as n and p of a mixture grow together.",
+            GAPS[True],
         ),
         _card(
             "How far σ_a² may go",
@@ -200,20 +225,26 @@ def _answers() -> Any:
                 color="red",
                 title="Nothing can be shown for this choice",
                 mb="md",
-                style={"display": "none"},
+                style=HIDDEN,
             ),
-            dmc.Paper(
+            dmc.Text(_INTRODUCTION, size="sm", c="dimmed", mb="md", maw=1000),
+            html.Div(
                 [
-                    dmc.Text(id="summary", mb="xs"),
-                    dmc.Text(_TABLE, size="xs", c="dimmed"),
-                    html.Div(id="table", style={"overflowX": "auto"}),
+                    dmc.Paper(
+                        [
+                            dmc.Text(id="summary", mb="xs"),
+                            dmc.Text(_TABLE, size="xs", c="dimmed"),
+                            html.Div(id="table", style={"overflowX": "auto"}),
+                        ],
+                        withBorder=True,
+                        p="md",
+                        mb="md",
+                    ),
+                    dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="md"),
+                    dmc.Paper(_take_home(), withBorder=True, p="md", mt="md"),
                 ],
-                withBorder=True,
-                p="md",
-                mb="md",
+                id="results",
             ),
-            dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="md"),
-            dmc.Paper(_take_home(), withBorder=True, p="md", mt="md"),
         ],
         span={"base": 12, "md": 8, "lg": 9},
     )
@@ -222,7 +253,7 @@ def _answers() -> Any:
 def _card(title: str, name: str, caption: str) -> Any:
     graph = dcc.Graph(id=name, config=_QUIET, style={"width": "100%", "height": _HEIGHTS[name]}, figure=_empty())
     return dmc.Paper(
-        [dmc.Text(title, fw=600), dmc.Text(caption, size="xs", c="dimmed"), graph],
+        [dmc.Text(title, fw=600), dmc.Text(caption, id=f"{name}-caption", size="xs", c="dimmed"), graph],
         withBorder=True,
         p="md",
         style={"minWidth": 0},

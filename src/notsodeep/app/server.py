@@ -13,7 +13,7 @@ from dash import State as Given
 from dash.dcc.express import send_bytes
 
 from notsodeep.app import answers, files
-from notsodeep.app.page import FIELDS, MESSAGES, TYPED, page
+from notsodeep.app.page import FIELDS, GAPS, HIDDEN, MESSAGES, SHOWN, TYPED, page
 from notsodeep.app.state import NAMED, RANGES, State, checked, parse
 from notsodeep.app.study import Refused, Study, gaps_against_n, look_ahead, study
 from notsodeep.app.text import python_of
@@ -21,7 +21,7 @@ from notsodeep.app.uploads import LIMITS, Shelf, decode, read_upload
 from notsodeep.errors import NotSoDeepError
 from notsodeep.figures.explorer import gap_figure
 
-_HIDDEN, _SHOWN = {"display": "none"}, {"display": "block"}
+_OLD = {"opacity": 0.35}  # of results that are not those of the controls
 _STUDIES = 32
 _BODY = 2 * LIMITS.bytes  # bytes of a request: an upload in base64, and the rest of the page
 _SENT = """function(contents, name) {
@@ -41,7 +41,7 @@ class Explorer:
         self.shelf = Shelf()
         self._studies: OrderedDict[State, Future[Study]] = OrderedDict()
         self._lock = threading.Lock()
-        self._idle = ThreadPoolExecutor(1, "look-ahead")
+        self._idle, self._ahead = ThreadPoolExecutor(1, "look-ahead"), Future[None]()
 
     def study(self, state: State) -> Study:
         """Made once for all who ask for it, outside the lock: nobody waits for another state's. A failure is not kept."""
@@ -54,12 +54,19 @@ class Explorer:
         if asked is None:
             try:
                 made.set_result(study(state, self.shelf))
-                self._idle.submit(look_ahead, made.result())
             except BaseException as error:
                 with self._lock:
                     self._studies.pop(state, None)
                 made.set_exception(error)
+            else:
+                self._look_ahead(made.result())
         return made.result()
+
+    def _look_ahead(self, found: Study) -> None:
+        """After the latest study alone: those that still wait for their turn are let go."""
+        with self._lock:
+            self._ahead.cancel()
+            self._ahead = self._idle.submit(look_ahead, found)
 
 
 def make_app() -> Dash:
@@ -98,27 +105,30 @@ def _chosen(app: Dash) -> None:
         linked = ctx.triggered_id in (None, "url")
         if linked:
             state, wrong = parse(search or "")
+            wrong = {name: f"Of the link: {sentence} Left as the page opens." for name, sentence in wrong.items()}
             given = _controls(state)
         else:
             state, wrong = checked(_fields(given, token))
         # A link's wrong part is left as the page opens; a wrong control stays, and so does what is seen.
         kept = bool(wrong) and not linked
         typed = given["activation"] == TYPED
+        if given["linked"]:  # the other slider follows, and stays there when it is let go
+            given["var_b"] = _one_less(given["var_a"])
         shown = {
             "var_a": f"{given['var_a']:g}",
             "var_b": f"{max(1.0 - given['var_a'], 0.0):g}" if given["linked"] else f"{given['var_b']:g}",
             **{name: f"{given[name]:g}" for name in ("separation", "spread", "n", "p")},
         }
-        mixture = _SHOWN if given["data"] == "mixture" else _HIDDEN
+        mixture = SHOWN if given["data"] == "mixture" else HIDDEN
         return (
             {"query": state.query, "wrong": {k: v for k, v in wrong.items() if k in MESSAGES}, "kept": kept},
             no_update if kept else state.query,
             no_update if kept else state.upload,
             *(given[name] for name in FIELDS),
             *(shown[name] for name in RANGES),
-            _SHOWN if typed else _HIDDEN,
+            SHOWN if typed else HIDDEN,
             mixture,
-            _SHOWN if given["data"] == "upload" else _HIDDEN,
+            SHOWN if given["data"] == "upload" else HIDDEN,
             mixture,
             bool(given["linked"]),
             " ".join(v for k, v in wrong.items() if k not in MESSAGES),
@@ -144,12 +154,17 @@ def _controls(state: State) -> dict[str, Any]:
         "activation": state.activation if named else TYPED,
         "expression": "" if named else state.activation,
         "linked": state.var_b is None,
-        "var_b": round(max(1.0 - state.var_a, RANGES["var_b"].low), 2) if state.var_b is None else state.var_b,
+        "var_b": _one_less(state.var_a) if state.var_b is None else state.var_b,
         **{
             name: getattr(state, name)
             for name in ("var_a", "data", "separation", "spread", "n", "p", "family", "kernel")
         },
     }
+
+
+def _one_less(var_a: float) -> float:
+    """1 − σ_a², as far as the slider of σ_b² goes."""
+    return round(max(1.0 - var_a, RANGES["var_b"].low), 2)
 
 
 def _uploaded(app: Dash, explorer: Explorer) -> None:
@@ -167,16 +182,17 @@ def _uploaded(app: Dash, explorer: Explorer) -> None:
     @app.callback(
         Output("token", "data"),
         Output("upload-message", "children", allow_duplicate=True),
+        Output("upload-read", "children", allow_duplicate=True),
         Output("choose", "children"),
         Input("sent", "data"),
         prevent_initial_call=True,
     )
-    def upload(sent: dict[str, str]) -> tuple[Any, Any, Any]:
+    def upload(sent: dict[str, str]) -> tuple[Any, ...]:
         try:
             held = read_upload(sent["name"], decode(sent["contents"]))
-            return explorer.shelf.put(held), f"Read: {held.description}.", held.name
+            return explorer.shelf.put(held), "", f"Read: {held.description}.", held.name
         except NotSoDeepError as error:
-            return no_update, str(error), no_update
+            return no_update, str(error), no_update, no_update
 
 
 def _answered(app: Dash, explorer: Explorer) -> None:
@@ -190,47 +206,56 @@ def _answered(app: Dash, explorer: Explorer) -> None:
         Output("took", "children"),
         Output("trouble", "children"),
         Output("trouble", "style"),
+        Output("results", "style"),
+        Output("upload-read", "children"),
         *[Output(f"{name}-message", "children") for name in MESSAGES if name != "link"],
         Input("state", "data"),
         prevent_initial_call=True,
+        running=[(Output("busy", "style"), SHOWN, HIDDEN)],
     )
     def answer(given: dict[str, Any]) -> tuple[Any, ...]:
         state, _ = parse(given["query"])
         messages = dict.fromkeys((name for name in MESSAGES if name != "link"), "") | given["wrong"]
+
+        def refused_as(sentence: str) -> tuple[Any, ...]:
+            return (*(no_update,) * 7, sentence, SHOWN, _OLD, no_update, *messages.values())
+
         if given.get("kept"):
-            return (*(no_update,) * 7, " ".join(given["wrong"].values()), _SHOWN, *messages.values())
+            return refused_as("Mend what is said beside the controls.")
         try:
             found = explorer.study(state)
             parts = (answers.spectra(found), answers.activations(found), answers.admissible(found))
         except Refused as refused:
             messages[refused.field] = refused.sentence
-            return (*(no_update,) * 7, refused.sentence, _SHOWN, *messages.values())
+            return refused_as("The reason is beside the control.")
         except Exception as error:
             log.exception("%s", state)
-            sentence = f"{type(error).__name__}: {error}. This is ours to mend; other choices still work."
-            return (*(no_update,) * 7, sentence, _SHOWN, *messages.values())
+            return refused_as(f"{type(error).__name__}: {error}. This is ours to mend; other choices still work.")
         held = explorer.shelf.get(state.upload)
-        if held is not None:
-            messages["upload"] = f"Read: {held.description}."
+        read = "" if held is None else f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
         python = python_of(state, held, found.family, nearest="family" in found.notes)
         took = f"computed in {1e3 * found.seconds:.0f} ms"
-        return (*parts, answers.table(found), answers.summary(found), python, took, "", _HIDDEN, *messages.values())
+        seen = (*parts, answers.table(found), answers.summary(found), python, took)
+        return (*seen, "", HIDDEN, {}, read, *messages.values())
 
 
 def _gaps(app: Dash, explorer: Explorer) -> None:
     """The gap against n has a request of its own: the rest does not wait for it."""
 
-    @app.callback(Output("gaps", "figure"), Input("state", "data"), prevent_initial_call=True)
-    def gaps(given: dict[str, Any]) -> Any:
+    @app.callback(
+        Output("gaps", "figure"), Output("gaps-caption", "children"), Input("state", "data"), prevent_initial_call=True
+    )
+    def gaps(given: dict[str, Any]) -> tuple[Any, Any]:
         state, _ = parse(given["query"])
         if given.get("kept"):
-            return no_update
+            return no_update, no_update
         try:
             points = gaps_against_n(explorer.study(state))
         except (Refused, NotSoDeepError):
-            return no_update
-        return gap_figure([(point.n, point.gap) for point in points])
+            return no_update, no_update
+        mixture = state.data == "mixture"
+        return gap_figure([(point.n, point.gap) for point in points], mixture), GAPS[mixture]
 
 
 def _taken_home(app: Dash, explorer: Explorer) -> None:

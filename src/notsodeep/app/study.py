@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -26,7 +25,7 @@ from notsodeep.data.standardiser import standardised
 from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.design import Design, choose
 from notsodeep.design.matching import Comparison, compare_scalars, matched_names
-from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
+from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
 from notsodeep.kernels.prepared import Prepared, prepare
 from notsodeep.numerics.spectrum import spectral_norm
 from notsodeep.numerics.threads import later
@@ -70,6 +69,8 @@ class Study:
     """of the "deq", the "designed" and the "undesigned" network, ascending"""
     gap: float
     plain_gap: float
+    scaled_gap: float
+    """of the undesigned kernel times its best factor, in least squares"""
     notes: dict[str, str]
     """beside a field: what does not hold, but can be shown"""
     seconds: float
@@ -97,8 +98,7 @@ def study(state: State, shelf: Shelf) -> Study:
     data = samples_of(state, shelf)
     tau0 = root_mean_square_norm(data.x)
     net, notes = network(state)
-    with warnings.catch_warnings(), _blamed():
-        warnings.simplefilter("ignore", NumericsWarning)  # `network` has said it
+    with _blamed():
         target = scalars(net, tau0)
         if not all(math.isfinite(getattr(target, name)) for name in matched_names(state.kernel)):
             prepare(net, data.x, tau0=tau0)  # raises, and says whether σ_a² or the activation makes gradients infinite
@@ -123,6 +123,7 @@ def study(state: State, shelf: Shelf) -> Study:
         spectra=spectra,
         gap=gaps["designed"],
         plain_gap=gaps["undesigned"],
+        scaled_gap=gaps["scaled"],
         notes=notes,
         seconds=time.perf_counter() - began,
     )
@@ -191,7 +192,9 @@ def _activation(text: str) -> Activation:
         raise Refused("activation", f"{len(phi.kinks)} kinks are too many to follow here; at most {_MOST_KINKS} are.")
     if isinstance(phi, Formula) and doubt(phi.text):
         raise Refused(
-            "activation", "This varies faster than averages of it can be computed: stretch it, sin(600*x) to sin(x)."
+            "activation",
+            "Averages of this cannot be computed to enough digits: it varies too fast (stretch it, sin(600*x) to sin(x)) or is "
+            "infinitely steep somewhere (as abs(x)**0.5 is at 0).",
         )
     return phi
 
@@ -211,7 +214,11 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
             nearest,
             (
                 f"No {state.family} network has this kernel: the nearest is shown, of residual {error.data['residual']:.1e}. "
-                f"{error.data['suggestion']} has it."
+                + (
+                    "hermite may come nearer."
+                    if (other := error.data["suggestion"]) == "hermite"
+                    else f"{other} has it."
+                )
             ),
         )
     return family, explicit, ""
@@ -221,12 +228,13 @@ def _length(state: State, x: Tensor, tau0: float) -> str:
     """hermite:TERMS, as many as do best on a few of the samples at the tenth below σ_a²: so a slider seldom asks for them."""
     near = replace(state, var_a=max(math.floor(_TENTHS * state.var_a) / _TENTHS, _LOWEST), family="hermite")
     key = near, tuple(x.shape)
-    if key not in _LENGTHS:
+    found = _LENGTHS.get(key)
+    if found is None:
         if len(_LENGTHS) >= _MOST_LENGTHS:
             _LENGTHS.clear()
         net, some = network(near)[0], x[:: max(1, len(x) // _DESIGN_SAMPLES)]
-        _LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.kernel, some)[0]
-    return _LENGTHS[key]
+        found = _LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.kernel, some)[0]
+    return found
 
 
 def look_ahead(study: Study) -> None:
@@ -235,8 +243,7 @@ def look_ahead(study: Study) -> None:
         return
     state, span = study.state, RANGES["var_a"]
     for var_a in (state.var_a + 1.0 / _TENTHS, state.var_a - 1.0 / _TENTHS):
-        with warnings.catch_warnings(), suppress(Refused, NotSoDeepError):
-            warnings.simplefilter("ignore", NumericsWarning)
+        with suppress(Refused, NotSoDeepError, ArithmeticError):
             if span.low <= var_a <= span.high:
                 _length(replace(state, var_a=var_a), study.data.x, study.tau0)
 
@@ -244,7 +251,7 @@ def look_ahead(study: Study) -> None:
 def _compare(
     networks: dict[str, Network], kernel: str, x: Tensor, tau0: float
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Spectra of all, and the gaps of all but the first to it.
+    """Spectra of all, and the gaps of all but the first to it, and of the "undesigned" one "scaled".
 
     Preparing a network is the interpreter's work, the rest is not: so all that can be done of one is begun before the next is
     prepared.
@@ -257,6 +264,8 @@ def _compare(
         spectra[name] = later(partial(_spectrum, kernels[name]))
         if name != first:
             gaps[name] = later(partial(_distance, kernels[first], kernels[name]))
+        if name == "undesigned":
+            gaps["scaled"] = later(partial(_distance, kernels[first], kernels[name], scaled=True))
     found = {name: spectrum.result() for name, spectrum in spectra.items()}
     norm = float(found[first][-1])
     return found, {name: gap.result() / norm for name, gap in gaps.items()}
@@ -273,9 +282,11 @@ def _spectrum(matrix: Future[Tensor]) -> Tensor:
     return values
 
 
-def _distance(one: Future[Tensor], other: Future[Tensor]) -> float:
-    """‖A − B‖. Half the digits of the difference are more than is shown, for half the time."""
-    return spectral_norm((one.result() - other.result()).float())
+def _distance(one: Future[Tensor], other: Future[Tensor], scaled: bool = False) -> float:
+    """‖A − cB‖, c = 1 or ⟨A, B⟩/⟨B, B⟩. Half the digits of the difference are more than is shown, for half the time."""
+    a, b = one.result(), other.result()
+    factor = float((a * b).sum() / b.square().sum()) if scaled else 1.0
+    return spectral_norm((a - factor * b).float())
 
 
 @dataclass(frozen=True)
@@ -300,9 +311,7 @@ def gaps_against_n(study: Study) -> list[GapPoint]:
             x = study.data.x[torch.randperm(len(study.data.x), generator=torch.Generator().manual_seed(_SEED))[:n]]
             p = x.shape[1]
         tau0 = root_mean_square_norm(x)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NumericsWarning)
-            _, explicit, _ = designed(study.net, state, x, scalars(study.net, tau0))
-            _, gaps = _compare({"deq": study.net, "designed": explicit}, state.kernel, x, tau0)
+        _, explicit, _ = designed(study.net, state, x, scalars(study.net, tau0))
+        _, gaps = _compare({"deq": study.net, "designed": explicit}, state.kernel, x, tau0)
         points.append(GapPoint(len(x), p, gaps["designed"]))
     return [*points, GapPoint(len(study.data.x), study.data.x.shape[1], study.gap)]

@@ -115,7 +115,8 @@ def _no_match(net: Implicit, target: Scalars, match: str, kind: str, best: Fit) 
     table = ", ".join(f"{c.name} {c.target:.6g} (reached {c.reached:.6g})" for c in best.comparisons)
     return NoMatch(
         f"No {kind} network has the kernel of {net} at τ0 = {target.tau0:.6g}: the best residual is {best.residual:.1e}, with "
-        f"{table}. Use family={suggestion!r} instead.",
+        f"{table}. "
+        + ("family='hermite' may come nearer." if suggestion == "hermite" else f"Use family={suggestion!r} instead."),
         residual=best.residual,
         target={c.name: c.target for c in best.comparisons},
         reached={c.name: c.reached for c in best.comparisons},

@@ -42,6 +42,7 @@ def spectra_figure(spectra: dict[str, torch.Tensor], letter: str) -> Figure:
         x, y = np.repeat(edges, 2)[1:-1], np.repeat(np.maximum(counts, 0.5), 2)
         figure["data"].append(_scatter(x, y, hoverinfo="skip", **look))
     figure["layout"]["yaxis"] |= {"range": [math.log10(0.5), math.log10(2.0 * len(values["deq"]))], "dtick": 1}
+    figure["layout"]["xaxis"]["range"] = [math.log10(0.7 * low), math.log10(1.5 * top)]
     return figure
 
 
@@ -56,16 +57,16 @@ def activations_figure(phi: Activation, layers: tuple[Activation, ...], tau: flo
     return figure
 
 
-def gap_figure(points: list[tuple[int, float]]) -> Figure:
-    """The gap against n on log-log axes, beside the slope −½ of the theorem."""
+def gap_figure(points: list[tuple[int, float]], guided: bool = True) -> Figure:
+    """The gap against n on log-log axes, if `guided` beside the slope −½ of the theorem."""
     figure = _figure("samples n", "gap", x_log=True, y_log=True)
     n, gap = [n for n, _ in points], [max(gap, _ROUND_OFF) for _, gap in points]
     guide = [gap[0] * math.sqrt(n[0] / k) for k in n]
     dots = {"color": UNDESIGNED, "dash": "dot"}
-    figure["data"] += [
-        _scatter(n, gap, mode="lines+markers", name="designed", line={"color": DESIGNED}, marker={"size": 8}),
-        _scatter(n, guide, name="∝ n^(−½)", line=dots, hoverinfo="skip"),
-    ]
+    look: dict[str, Any] = {"name": "designed", "line": {"color": DESIGNED}, "marker": {"size": 8}, "showlegend": True}
+    figure["data"].append(_scatter(n, gap, mode="lines+markers", **look))
+    if guided:
+        figure["data"].append(_scatter(n, guide, name="∝ n^(−½)", line=dots, hoverinfo="skip"))
     figure["layout"]["xaxis"] |= {"tickvals": n, "ticktext": [str(k) for k in n]}
     ends = math.log10(0.5 * min(gap + guide)), math.log10(2.0 * max(gap + guide))
     figure["layout"]["yaxis"] |= {"range": ends, "dtick": "D2"}

@@ -30,19 +30,26 @@ _BLUR = (
 )  # deviations of the inner Gaussian at which outer panels end, about a kink
 
 
-def conditional_dual(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """(E[φ(u)φ(v)], E[φ'(u)φ'(v)]) for vectors of pairs, all of one shape (pairs,), every τ > 0."""
+def conditional_dual(
+    phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor, means: tuple[Tensor, Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """(E[φ(u)φ(v)], E[φ'(u)φ'(v)]) for vectors of pairs, all of one shape (pairs,), every τ > 0. With the `means` of φ(u) and
+    φ(v), the first is their covariance."""
+    means = (torch.zeros_like(lam), torch.zeros_like(lam)) if means is None else means
     value, slope = torch.empty_like(lam), torch.empty_like(lam)
     marks, kinks = phi.marks(lam.device).numel(), len(phi.kinks)
     inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * kinks
     size = max(1, _CHUNK // (inner * outer * PANEL_NODES**2))
     for start in range(0, lam.numel(), size):
         part = slice(start, start + size)
-        value[part], slope[part] = _conditional_chunk(phi, tau_i[part], tau_j[part], lam[part])
+        given = (each[part] for each in (tau_i, tau_j, lam, *means))
+        value[part], slope[part] = _conditional_chunk(phi, *given)
     return value, slope
 
 
-def _conditional_chunk(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+def _conditional_chunk(
+    phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
+) -> tuple[Tensor, Tensor]:
     product = tau_i * tau_j
     spread = tau_j * ((product - lam).clamp(min=0) * (product + lam).clamp(min=0)).sqrt() / product
     gain = lam / tau_i.square()  # E[v | u] = gain·u
@@ -52,7 +59,7 @@ def _conditional_chunk(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tenso
     crossings = torch.cat([marks.expand(lam.numel(), -1), (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
     rule = normal_rule(tau_i, torch.cat([marks.expand(lam.numel(), -1), crossings], dim=1))
     inner, inner_slope = smoothed(phi, gain[:, None] * rule.u, spread[:, None])
-    value = rule.mean_of(phi(rule.u) * inner)
+    value = rule.mean_of((phi(rule.u) - mean_i[:, None]) * (inner - mean_j[:, None]))
     slope = rule.mean_of(phi.derivative(rule.u) * inner_slope)
     for place, size in phi.jumps:
         _, at_jump = smoothed(phi, gain * place, spread)

@@ -37,9 +37,9 @@ class Rows:
     mean: Tensor
     """E[core(τξ)]"""
     coefficients: Tensor | None = None
-    """(..., K) Hermite coefficients of the core, when it has no closed form"""
+    """(..., K) Hermite coefficients of the core less its mean, when it has no closed form"""
     tail: Tensor | None = None
-    """what the whole series misses at ρ = 1, as a share of the norm: √r, the larger of φ's and φ's; see `hermite`"""
+    """what the whole series misses at ρ = 1, as a share of the norm: √r, the larger of φ's and φ''s; see `hermite`"""
     decay: Tensor | None = None
     """(K,): the same after 1, 2, … K terms, squared, for the worst of all the samples prepared together"""
 
@@ -72,6 +72,7 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     terms = _enough_terms(core, tau) if core.degree is None else core.degree + 1
     series_of = Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms), core.may_change)
     coefficients = tabulated(series_of, tau)
+    coefficients[..., 0] = 0.0
     tail, decay = _missing(coefficients, at, tau)
     if core.degree is not None:  # a polynomial is its series
         tail, decay[-1] = torch.zeros_like(tail), 0.0
@@ -79,15 +80,15 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
 
 
 def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of E[φ²] and of E[φ'²], the larger of the two, beyond the last term, for each sample, and beyond each term, for
-    the worst of all samples: (...,) and (K,), never below round-off.
+    """The share of Var[φ] and of E[φ'²], the larger of the two, beyond the last term, for each sample, and beyond each term,
+    for the worst of all samples: (...,) and (K,), never below round-off.
 
-    1 − Σ_{l≤k} c_l²/E[φ²] and 1 − Σ_{l≤k} l c_l²/(τ² E[φ'²]).
+    1 − Σ_{1≤l≤k} c_l²/Var[φ] and 1 − Σ_{l≤k} l c_l²/(τ² E[φ'²]).
     """
     degrees = torch.arange(coefficients.shape[-1], dtype=tau.dtype, device=tau.device)
     floor = torch.finfo(tau.dtype).eps
     least, last = [], []
-    for weights, total in ((torch.ones_like(degrees), at.gamma2), (degrees, tau.square() * at.q)):
+    for weights, total in ((degrees.clamp(max=1.0), at.variance), (degrees, tau.square() * at.q)):
         reached = (coefficients * (weights / total[..., None]).sqrt_()).square_().cumsum_(-1)
         least.append(reached.reshape(-1, len(degrees)).nan_to_num_(0.0).amin(0))
         last.append(reached[..., -1])
@@ -119,7 +120,11 @@ def _terms_between(core: Activation, low: int, high: int) -> int:
 
 
 def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """(k, Q) at covariances `lam`, |λ| ≤ τ_i τ_j; `left`, `right` broadcast against it."""
+    """(k, Q) at covariances `lam`, |λ| ≤ τ_i τ_j; `left`, `right` broadcast against it.
+
+    Of φ = f·core − o it is k = f² Cov[core(u), core(v)] + (f m_i − o)(f m_j − o): of a centred φ of small variance nothing
+    cancels.
+    """
     core, factor, offset = affine_parts(phi)
     closed = CLOSED_FORMS.get(type(core))
     if closed is not None:
@@ -128,12 +133,11 @@ def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor,
         value, slope = _series_or_integral(core, left, right, lam)
     if factor != 1.0:
         value, slope = value * factor**2, slope * factor**2
-    if offset != 0.0:
-        value = value - factor * offset * (left.mean + right.mean) + offset**2
-    return value, slope
+    return torch.addcmul(value, factor * left.mean - offset, factor * right.mean - offset), slope
 
 
 def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor, Tensor]:
+    """(Cov[core(u), core(v)], Q)."""
     product = left.tau * right.tau
     rho = lam / product
     assert left.coefficients is not None and right.coefficients is not None and left.decay is not None  # noqa: PT018
@@ -146,8 +150,8 @@ def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) 
         return value, slope
     short = left.tail * right.tail * rho.abs().pow(whole - 1) > SERIES_RTOL
     if bool(short.any()):
-        tau_i, tau_j = (t.expand(lam.shape)[short] for t in (left.tau, right.tau))
-        value[short], slope[short] = conditional_dual(core, tau_i, tau_j, lam[short])
+        tau_i, tau_j, *means = (t.expand(lam.shape)[short] for t in (left.tau, right.tau, left.mean, right.mean))
+        value[short], slope[short] = conditional_dual(core, tau_i, tau_j, lam[short], (means[0], means[1]))
     return value, slope
 
 

@@ -50,8 +50,11 @@ def _hard_tanh(phi: HardTanh, tau: Tensor, terms: int) -> Tensor:
 
 def _by_quadrature(core: Activation, tau: Tensor, terms: int) -> Tensor:
     nodes = expectation_rule(core, tau[:1], 2 * terms, _spacing(terms)).u.shape[-1]
-    parts = [_coefficients_chunk(core, part, terms) for part in tau.split(max(1, _CHUNK // nodes))]
-    return _without_noise(torch.cat(parts))
+    rest = core(tau.new_zeros(())).nan_to_num(0.0, 0.0, 0.0)
+    parts = [_coefficients_chunk(core, part, terms, rest) for part in tau.split(max(1, _CHUNK // nodes))]
+    coefficients = _without_noise(torch.cat(parts))
+    coefficients[..., 0] += rest
+    return coefficients
 
 
 def _without_noise(coefficients: Tensor) -> Tensor:
@@ -67,9 +70,10 @@ def _spacing(terms: int) -> float:
     return min(3.0, 12.0 / math.ceil(math.sqrt(terms)))
 
 
-def _coefficients_chunk(core: Activation, tau: Tensor, terms: int) -> Tensor:
+def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor) -> Tensor:
+    """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ."""
     rule = expectation_rule(core, tau, 2 * terms, _spacing(terms))
-    weighted = rule.weights * core(rule.u)
+    weighted = rule.weights * (core(rule.u) - rest)
     # The recurrence runs on w·φ·h_k itself: h_k alone would overflow in the far tail.
     previous, current = torch.zeros_like(weighted), weighted
     sums = [current.sum(-1)]

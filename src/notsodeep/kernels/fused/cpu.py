@@ -271,7 +271,7 @@ def _drive(law: Law, gram: Any, inverse: Any, mean: Any, right: Side, n: int, w:
 @_fast
 def solve_rows(
     gram: Any,
-    before: Any,
+    theta: Any,
     top: int,
     rows: int,
     shift: int,
@@ -284,7 +284,7 @@ def solve_rows(
 ) -> int:
     """Solve gram[top : top + rows], at most `ROWS`, write the kernels, mark what is not solved, and say how much that is.
 
-    Pairs with column ≤ row + shift are of the other triangle, and left out. `before`, if it is not empty, is Θ of the layer
+    Pairs with column ≤ row + shift are of the other triangle, and left out. `theta`, if it is not empty, is Θ of the layer
     before and stands for K.
     """
     found = 0
@@ -306,10 +306,10 @@ def solve_rows(
                 solved = _series(law, own, columns.coefficients, n, w)
             if not solved:
                 found += _mark(law, marks, shift, i, start, n, w)
-            if before.shape[0] == 0:
+            if theta.shape[0] == 0:
                 _preactivation(law.var_a, tau, columns, n, w)
             else:
-                w[_K : _K + n] = before[i, here]
+                w[_K : _K + n] = theta[i, here]
             _emit(first.kernel, tau, mean, columns, n, w, blocks[0, r])
             if second.kernel != NONE:
                 _emit(second.kernel, tau, mean, columns, n, w, blocks[1, r])

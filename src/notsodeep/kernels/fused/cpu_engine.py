@@ -81,8 +81,8 @@ class CpuEngine(Engine):
         found = 0
         for top in range(0, len(gram), cpu.ROWS):
             height = min(cpu.ROWS, len(gram) - top)
-            for before, known, into in layers:
-                found += cpu.solve_rows(gram.numpy(), before, top, height, shift, *known, *into, marks.numpy())
+            for theta, known, into in layers:
+                found += cpu.solve_rows(gram.numpy(), theta, top, height, shift, *known, *into, marks.numpy())
         if found == 0:
             return None
         return marks.nonzero() + torch.tensor([rows.start, columns.start])

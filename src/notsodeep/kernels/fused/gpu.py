@@ -154,16 +154,16 @@ def _block(pid, n2, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constex
 
 @triton.jit
 def solve_blocks(
-    high1, low1, unit1, high2, low2, unit2, gram, before, n, n2, features,
+    high1, low1, unit1, high2, low2, unit2, gram, theta, n, n2, features,
     tau1, mean1, b1, samples1, tau2, mean2, b2, samples2,
     limits, terms, numbers,
     first, second, mirror1, mirror2, wide, wide_mirror, shift, flags,
-    KIND1: tl.constexpr, KIND2: tl.constexpr, STRIDE: tl.constexpr, GIVEN: tl.constexpr, BEFORE: tl.constexpr,
+    KIND1: tl.constexpr, KIND2: tl.constexpr, STRIDE: tl.constexpr, GIVEN: tl.constexpr, THETA: tl.constexpr,
     MIRRORED: tl.constexpr, SYMMETRIC: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """All blocks of a tile of n × n2 pairs. A sample meets itself at column = row + shift, where SYMMETRIC; a MIRRORED tile is
-    solved above that diagonal alone, and written to both places. `before`, where BEFORE, is Θ of the layer before, and stands
+    solved above that diagonal alone, and written to both places. `theta`, where THETA, is Θ of the layer before, and stands
     for K = Λ/(1 − σ_a² Q)."""
     pid = tl.program_id(0)
     top, left = _block(pid, n2, HEIGHT, WIDTH, GROUP)
@@ -203,8 +203,8 @@ def solve_blocks(
     unknown = (unknown | lost) & inside
     if tl.max(unknown.to(tl.int32)) > 0:
         tl.store(flags + pid, 1)
-    if BEFORE:
-        preactivation = tl.load(before + row[:, None].to(tl.int64) * n2 + column[None, :], inside, 0.0)
+    if THETA:
+        preactivation = tl.load(theta + row[:, None].to(tl.int64) * n2 + column[None, :], inside, 0.0)
     else:
         preactivation = scale * rho / (1.0 - var_a * slope)
     found = _kernel(KIND1, scale, constant, preactivation, value, slope, unknown)

@@ -77,7 +77,7 @@ class GpuEngine(Engine):
     ) -> Tensor:
         """Write a layer's kernels; the flags of its blocks. What is `known` of the layer before are G, or the Gram values, and
         Θ; where there is no G, the kernel makes the samples' products."""
-        (left, right), (gram, before) = tile, known
+        (left, right), (gram, theta) = tile, known
         n, n2 = left.stop - left.start, right.stop - right.start
         down, across = _squares(n, n2, shape)
         flags = torch.zeros(down * across * gpu.GROUP**2, dtype=torch.int32, device=self.rows.device)
@@ -87,12 +87,12 @@ class GpuEngine(Engine):
         parts = [*self._parts(0, left), *self._parts(1, right)]
         with torch.cuda.device(self.rows.device):
             gpu.solve_blocks[(len(flags),)](
-                *parts, self.rows if gram is None else gram, self.rows if before is None else before, n, n2, parts[0].shape[1],
+                *parts, self.rows if gram is None else gram, self.rows if theta is None else theta, n, n2, parts[0].shape[1],
                 *_side(law, left), *_side(law, slice(self.offset + right.start, self.offset + right.stop)),
                 law.limits, len(law.limits), self.numbers[layer],
                 outs[0], outs[-1], across_outs[0], across_outs[-1], outs[0].stride(0), across_outs[0].stride(0),
                 left.start - right.start, flags,
-                KIND1=kinds[0], KIND2=kinds[1], STRIDE=law.stride, GIVEN=gram is not None, BEFORE=before is not None,
+                KIND1=kinds[0], KIND2=kinds[1], STRIDE=law.stride, GIVEN=gram is not None, THETA=theta is not None,
                 MIRRORED=mirrors is not None, SYMMETRIC=self.symmetric, GROUP=gpu.GROUP, **shape,
             )  # fmt: skip
         return flags

@@ -21,6 +21,8 @@ from notsodeep.numerics.tolerances import (
 
 _SMALLEST, _LARGEST = 1e-9, 1e9
 """Deviations whose products and their inverses are far within the range of float32."""
+_FLAT = 1e-8
+"""Variance over squared mean of a φ with a closed form, below which quadrature has lost digits, and the closed form has not."""
 _WIDEST_WAVE = 12.0
 """Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, there is the closed form alone."""
 
@@ -65,12 +67,15 @@ def pair_laws(equation: ImplicitPairs | ExplicitPairs, dtype: torch.dtype) -> tu
 
 
 def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float, dtype: torch.dtype) -> PairLaw | None:
-    """None where it is not safe: a jump of φ, many waves, or norms of wildly different size."""
+    """None where it is not safe: a jump of φ, many waves, hardly any variation, or norms of wildly different size."""
     tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
         return None
     core, factor, _ = affine_parts(phi)
     if isinstance(core, Sin | Cos) and float(tau.max()) > _WIDEST_WAVE:
+        return None
+    flat = at.variance < _FLAT * (factor * samples.mean).square()
+    if samples.coefficients is None and bool(flat.any()):
         return None
     name = str(dtype).removeprefix("torch.")
     stride, form, tol = 0, (0.0, 0.0), FUSED_HALLEY[name]
@@ -93,6 +98,8 @@ def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor
     limits = (truncation / series.decay).log().div(degrees.clamp(min=1.0)).exp().clamp(max=1.0).cummax(0).values
     odd = not bool(b[::2].any())
     stride = 2 if odd else 1
+    if len(b) == 1:  # a constant
+        return stride, torch.ones_like(limits), torch.zeros_like(b)
     b, limits = b[1::stride], limits[1::stride]
     enough = int((limits < 1.0).sum()) + 1
     return stride, limits[:enough], b[:enough]
