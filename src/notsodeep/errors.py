@@ -35,7 +35,8 @@ class NotConverged(NotSoDeepError, ArithmeticError):
 
 
 class NoMatch(NotSoDeepError):
-    """A family that cannot reproduce the target: carries ``residual``, ``target``, ``reached``, ``suggestion``."""
+    """A family that cannot reproduce the target: carries ``residual``, ``target``, ``reached``, ``suggestion`` and, as
+    ``explicit``, its nearest member."""
 
 
 class NumericsWarning(UserWarning):

@@ -122,7 +122,7 @@ def test_an_answer_is_in_full_strength(client):
     response = answer(client, "?n=100&p=50").json["response"]
     assert response["results"]["style"] == {}
     assert response["trouble"]["style"] == {"display": "none"}
-    assert "times its best factor" in response["summary"]["children"]
+    assert "with its best factor" in response["summary"]["children"]
 
 
 CONTROLS = {

@@ -39,8 +39,8 @@ def summary(study: Study) -> str:
     depth = study.explicit.depth
     return (
         f"{study.net.phi} DEQ on {study.data.description}. Designed: {study.family}, {depth} hidden layer{'s' * (depth > 1)}; "
-        f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g} "
-        f"({study.scaled_gap:.2g} times its best factor)." + _SURPASSED * (study.plain_gap < study.gap)
+        f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g}, "
+        f"or {study.scaled_gap:.2g} with its best factor." + _SURPASSED * (study.plain_gap < study.gap)
     )
 
 

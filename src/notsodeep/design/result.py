@@ -13,6 +13,7 @@ from torch import Tensor
 
 from notsodeep.architecture import Explicit, Implicit
 from notsodeep.design.matching import Comparison
+from notsodeep.numerics.tolerances import MATCH_RTOL
 from notsodeep.scalars import Scalars
 
 
@@ -58,8 +59,9 @@ class Design:
         stream = io.StringIO()
         console = Console(file=stream, width=110, highlight=False, color_system=None, legacy_windows=False)
         console.print(f"{self.net}  ≈  {self.explicit}", soft_wrap=True)
+        how = "matched" if self.residual <= MATCH_RTOL else f"near, residual {self.residual:.1e}"
         console.print(
-            f"family {self.family}, {self.explicit.depth} hidden layer{'s' * (self.explicit.depth > 1)}, matched: {self.match} "
+            f"family {self.family}, {self.explicit.depth} hidden layer{'s' * (self.explicit.depth > 1)}, {how}: {self.match} "
             f"kernel at τ0 = {self.tau0:.6g}",
             soft_wrap=True,
         )
