@@ -195,11 +195,12 @@ def test_public_calls_are_fused(monkeypatch):
 # Centred layers whose variance shrinks
 
 
+@pytest.mark.parametrize("n", [40, 300])  # without tables and with them
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("depth", [1, 4, 10])
-def test_a_constant_that_is_taken_off_takes_no_digits_with_it(depth, fused):
+def test_a_constant_that_is_taken_off_takes_no_digits_with_it(depth, fused, n):
     """sigmoid − ½ is ½ tanh(x/2): of ten layers G is 1e-12, beside means of ½. What remains is the round-off of φ's values."""
-    x = samples(40, 20)
+    x = samples(n, 20)
     shifted = nsd.Explicit(["sigmoid"] * depth).centred(1.0)
     odd = nsd.Explicit(["0.5*tanh(x/2)"] * depth)
     found, expected = (filled(prepare(net, x, fused=fused)) for net in (shifted, odd))

@@ -85,6 +85,7 @@ def test_hermite_coefficients(name, ends):
     assert known.coefficients is not None
     core, _, _ = affine_parts(build(name))
     exact = hermite_coefficients(core, tau, known.coefficients.shape[1])
+    exact[:, 0] = 0.0  # of the core less its mean
     error = (known.coefficients - exact).abs().amax(1) / exact.abs().amax(1)
     assert float(error.max()) <= 10.0 * TABLE_RTOL
 
@@ -196,7 +197,8 @@ def test_names_alone_do_not_tell_activations_apart():
         torch.testing.assert_close(tabulated_deviation(phi, 0.1, tau), deviation, rtol=1e-12, atol=0)
         core, _, _ = affine_parts(phi)
         known = rows(phi, tau, series=True).coefficients
-        torch.testing.assert_close(known, hermite_coefficients(core, tau, known.shape[1]), rtol=0, atol=1e-13)
+        exact_series = hermite_coefficients(core, tau, known.shape[1])
+        torch.testing.assert_close(known[:, 1:], exact_series[:, 1:], rtol=0, atol=1e-13)
 
 
 def test_var_a_tells_deviations_apart():

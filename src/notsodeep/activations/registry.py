@@ -66,7 +66,7 @@ def _named(spec: str) -> Activation:
     name, _, arguments = spec.partition(":")
     name = name.strip().lower().replace("-", "_")
     if name not in FACTORIES:
-        if name == "x" or (_VARIABLE.search(spec) and _MORE_THAN_WORDS.search(spec)):
+        if spec.strip() == "x" or (_VARIABLE.search(spec) and _MORE_THAN_WORDS.search(spec)):
             return expression(spec)
         near = difflib.get_close_matches(name, FACTORIES, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known names: {', '.join(sorted(FACTORIES))}."
