@@ -248,6 +248,17 @@ def test_looking_ahead_finds_the_lengths_of_the_neighbouring_tenths(monkeypatch)
     assert ahead.family == next(family for (state, _), family in known.items() if state.var_a == 0.3)
 
 
+def test_no_slider_but_that_of_the_tenths_and_features_asks_for_another_length(monkeypatch):
+    monkeypatch.setattr(lengths, "_LENGTHS", {})
+    families = {
+        study(State(activation="elu", **(SMALL | {name: value})), SHELF).family
+        for name, value in (("var_b", 0.5), ("separation", 3.0), ("spread", 1.0), ("n", 150), ("var_a", 0.27))
+    }
+    assert len(families) == len(lengths._LENGTHS) == 1
+    study(State(activation="elu", **(SMALL | {"p": 500})), SHELF)
+    assert len(lengths._LENGTHS) == 2
+
+
 @pytest.mark.parametrize(("activation", "var_a"), [("relu", 0.25), ("elu", 0.98), ("elu", 0.01)])
 def test_looking_ahead_of_what_has_no_length_or_no_neighbour(activation, var_a, monkeypatch):
     found = study(State(activation=activation, var_a=var_a, **SMALL), SHELF)

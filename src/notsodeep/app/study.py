@@ -34,7 +34,7 @@ from notsodeep.scalars import Scalars, scalars
 _DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
 _SHORTEST = 4  # terms of a Hermite series
 _LENGTHS: dict[tuple[State, tuple[int, ...]], str] = {}
-_MOST_LENGTHS, _TENTHS, _LOWEST = 256, 10.0, 0.05
+_MOST_LENGTHS, _TENTHS, _LOWEST, _FEATURES = 256, 10.0, 0.05, 250
 _MOST_KINKS = 200
 _FEWEST = (
     50  # samples, and features of a mixture, of the gap against n: with fewer the correlations are large, and slow
@@ -225,8 +225,18 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
 
 
 def _length(state: State, x: Tensor, tau0: float) -> str:
-    """hermite:TERMS, as many as do best on a few of the samples at the tenth below σ_a²: so a slider seldom asks for them."""
-    near = replace(state, var_a=max(math.floor(_TENTHS * state.var_a) / _TENTHS, _LOWEST), family="hermite")
+    """hermite:TERMS, as many as do best on a few samples of a state nearby: so a slider seldom asks for them.
+
+    That is the tenth below σ_a², σ_b² = 1 − σ_a² where it may be, and of data that are drawn, those of the page as it opens, of
+    about as many features.
+    """
+    var_a = max(math.floor(_TENTHS * state.var_a) / _TENTHS, _LOWEST)
+    near = replace(state, var_a=var_a, var_b=None if var_a < 1.0 else state.var_b, family="hermite")
+    if state.data != "upload":
+        p = max(state.p // _FEATURES, 1) * _FEATURES
+        near = replace(near, n=State.n, p=p, separation=State.separation, spread=State.spread)
+        x = near.dataset().x
+        tau0 = root_mean_square_norm(x)
     key = near, tuple(x.shape)
     found = _LENGTHS.get(key)
     if found is None:
