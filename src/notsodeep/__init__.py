@@ -13,6 +13,11 @@ from notsodeep.architecture import Explicit, Implicit
 from notsodeep.data import GaussianMixture, MixtureStatistics, tau0
 from notsodeep.design import Design, design
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
+from notsodeep.fixed_points.adjoint import ImplicitAdjoint, OneStepAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.fixed_points.fixed_point import fixed_point
+from notsodeep.fixed_points.precision import FullPrecision, MixedPrecision
+from notsodeep.fixed_points.solution import Reason, Solution
+from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
 from notsodeep.gaussian import Moments, dual_map, moments
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.empirical import EmpiricalKernels, empirical_kernels
@@ -36,12 +41,7 @@ from notsodeep.models.jacobian import jacobian_penalty, spectral_radius
 from notsodeep.models.readout import fit_readout
 from notsodeep.models.training import History, fit
 from notsodeep.models.universal import to_deq, to_explicit
-from notsodeep.numerics.adjoint import ImplicitAdjoint, OneStepAdjoint, PhantomAdjoint, UnrolledAdjoint
-from notsodeep.numerics.fixed_point import fixed_point
 from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.precision import FullPrecision, MixedPrecision
-from notsodeep.numerics.solution import Reason, Solution
-from notsodeep.numerics.solvers import Anderson, Broyden, Picard, Solver
 from notsodeep.scalars import Scalars, scalars
 
 __version__ = "0.1.0"

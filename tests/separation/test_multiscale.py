@@ -7,10 +7,10 @@ from torch.nn import functional
 import notsodeep as nsd
 from notsodeep.errors import BadInput
 from notsodeep.experiments.w7_images import made_up
+from notsodeep.fixed_points.adjoint import PhantomAdjoint, UnrolledAdjoint
 from notsodeep.models.batches import Batches
 from notsodeep.models.objective import score
 from notsodeep.models.training import fit
-from notsodeep.numerics.adjoint import PhantomAdjoint, UnrolledAdjoint
 from notsodeep.separation.multiscale import MultiscaleDEQ
 from notsodeep.separation.residual import ResidualNetwork
 

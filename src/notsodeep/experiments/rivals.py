@@ -13,11 +13,11 @@ from notsodeep.data.image_sets import IMAGE_SETS
 from notsodeep.data.split import load_split
 from notsodeep.design.designer import design
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.solvers import Anderson
 from notsodeep.kernels.compare import best_scaled_gap
 from notsodeep.kernels.exact import conjugate_kernel
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
-from notsodeep.numerics.solvers import Anderson
 
 # The paper's: Anderson acceleration with a memory of 5, to a residual of 1e-2, in 25 steps at most.
 PAPER_TOLERANCE, _MEMORY, _STEPS = 1e-2, 5, 25

@@ -13,7 +13,7 @@ from torch.func import functional_call, vjp, vmap
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
-from notsodeep.numerics.adjoint import ImplicitAdjoint
+from notsodeep.fixed_points.adjoint import ImplicitAdjoint
 from notsodeep.numerics.safe import like, refuse_if_too_large, samples
 
 _BLOCK_BYTES = 1 << 28

@@ -15,19 +15,19 @@ from torch.nn.utils import parametrize
 
 from notsodeep.architecture import Implicit, Stacked
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
+from notsodeep.fixed_points.affine import AffineStep
+from notsodeep.fixed_points.implicit import equilibrium
+from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.precision import MixedPrecision, Precision
+from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
 from notsodeep.models.export import to_onnx
 from notsodeep.models.exported import picard_loop
 from notsodeep.models.well_posed import parametrization
-from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
-from notsodeep.numerics.affine_step import AffineStep
-from notsodeep.numerics.equilibrium import equilibrium
-from notsodeep.numerics.iteration import Plan
-from notsodeep.numerics.precision import MixedPrecision, Precision
 from notsodeep.numerics.safe import positive
-from notsodeep.numerics.solution import Solution
-from notsodeep.numerics.solvers import Anderson, Broyden, Solver
 
 Function = Callable[[Tensor], Tensor]
 _SAMPLE = 4096  # entries of a weight that tell whether it was trained

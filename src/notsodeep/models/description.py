@@ -14,13 +14,13 @@ from notsodeep import activations
 from notsodeep.activations import Activation, Custom, custom
 from notsodeep.architecture import Explicit, Implicit, Stacked
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.precision import FullPrecision, MixedPrecision
+from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
-from notsodeep.numerics.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
-from notsodeep.numerics.iteration import Plan
-from notsodeep.numerics.precision import FullPrecision, MixedPrecision
 from notsodeep.numerics.records import from_record, made, to_record
-from notsodeep.numerics.solvers import Anderson, Broyden, Picard
 
 Functions = Mapping[str, Callable[[Tensor], Tensor]]
 Record = dict[str, Any]

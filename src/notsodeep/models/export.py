@@ -18,8 +18,8 @@ from torch import nn
 
 from notsodeep.data.files import write_whole
 from notsodeep.errors import BadInput, NoMatch, NotConverged, NumericsWarning
+from notsodeep.fixed_points.loop import Plan
 from notsodeep.models.onnx_operators import translations
-from notsodeep.numerics.iteration import Plan
 
 _LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
 _CHECKED_SIZES = (1, 5)

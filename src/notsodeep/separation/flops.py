@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.solvers import Anderson, Solver
+from notsodeep.fixed_points.solvers import Anderson, Solver
 
 
 @dataclass(frozen=True)

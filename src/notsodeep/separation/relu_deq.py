@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
+from notsodeep.fixed_points.affine import AffineStep
+from notsodeep.fixed_points.capture import transforms_active
+from notsodeep.fixed_points.implicit import equilibrium
+from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.models import checks
-from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
-from notsodeep.numerics.affine_step import AffineStep
-from notsodeep.numerics.capture import transforms_active
-from notsodeep.numerics.equilibrium import equilibrium
-from notsodeep.numerics.iteration import Plan
-from notsodeep.numerics.solution import Solution
-from notsodeep.numerics.solvers import Anderson, Solver
 
 
 class ReluDEQ(nn.Module):

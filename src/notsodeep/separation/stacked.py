@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.adjoint import ImplicitAdjoint
+from notsodeep.fixed_points.fixed_point import fixed_point
+from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solvers import Anderson
 from notsodeep.models import checks
-from notsodeep.numerics.adjoint import ImplicitAdjoint
-from notsodeep.numerics.fixed_point import fixed_point
-from notsodeep.numerics.solution import Solution
-from notsodeep.numerics.solvers import Anderson
 from notsodeep.separation.flops import Counted, Flops, deq_flops, fnn_flops, with_skip
 from notsodeep.separation.relu_deq import ReluDEQ
 

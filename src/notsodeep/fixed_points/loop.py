@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.capture import transforms_active
-from notsodeep.numerics.precision import FullPrecision, Map, Precision, Stage, require_precision
-from notsodeep.numerics.solution import REASONS, Reason, Solution
-from notsodeep.numerics.solvers import Anderson, Solver
+from notsodeep.fixed_points.capture import transforms_active
+from notsodeep.fixed_points.precision import FullPrecision, Map, Precision, Stage, require_precision
+from notsodeep.fixed_points.solution import REASONS, Reason, Solution
+from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.numerics.tolerances import DIVERGED_GROWTH, EQUILIBRIUM_RTOL, GROWING, STALL_SHRINK, STALL_STEPS
 
 _CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (

@@ -8,7 +8,7 @@ import torch
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, vmap
 
 import notsodeep as nsd
-from notsodeep.numerics import equilibrium as module
+from notsodeep.fixed_points import implicit as module
 
 from .maps import SOLVERS, contraction, tanh_map
 

@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
-from notsodeep.numerics.capture import capture, transforms_active
-from notsodeep.numerics.eager import eager
-from notsodeep.numerics.equilibrium import equilibrium
-from notsodeep.numerics.iteration import Plan, default_tolerance
-from notsodeep.numerics.precision import FullPrecision, Precision
-from notsodeep.numerics.solution import Solution
-from notsodeep.numerics.solvers import Anderson, Solver
-from notsodeep.numerics.trees import Layout
+from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
+from notsodeep.fixed_points.capture import capture, transforms_active
+from notsodeep.fixed_points.eager import eager
+from notsodeep.fixed_points.implicit import equilibrium
+from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.loop import Plan, default_tolerance
+from notsodeep.fixed_points.precision import FullPrecision, Precision
+from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solvers import Anderson, Solver
 
 
 @eager

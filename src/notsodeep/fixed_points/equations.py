@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.numerics.precision import Map
+from notsodeep.fixed_points.precision import Map
 
 Step = Callable[..., Tensor]
 

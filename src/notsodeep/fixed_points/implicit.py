@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.errors import NumericsWarning
-from notsodeep.numerics.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
-from notsodeep.numerics.affine_step import AffineMap, AffineStep
-from notsodeep.numerics.capture import require_all_seen, require_not_batched, transforms_active
-from notsodeep.numerics.eager import eager
-from notsodeep.numerics.equations import Direct, Equation, Step, Tangent, Transposed
-from notsodeep.numerics.iteration import Plan, iterate
-from notsodeep.numerics.precision import Map
-from notsodeep.numerics.solution import Reason, Solution
+from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.fixed_points.affine import AffineMap, AffineStep
+from notsodeep.fixed_points.capture import require_all_seen, require_not_batched, transforms_active
+from notsodeep.fixed_points.eager import eager
+from notsodeep.fixed_points.equations import Direct, Equation, Step, Tangent, Transposed
+from notsodeep.fixed_points.loop import Plan, iterate
+from notsodeep.fixed_points.precision import Map
+from notsodeep.fixed_points.solution import Reason, Solution
 
 
 @eager

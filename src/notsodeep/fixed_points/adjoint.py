@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.iteration import Plan
-from notsodeep.numerics.solvers import Anderson, Solver
+from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.solvers import Anderson, Solver
 
 
 @dataclass(frozen=True)

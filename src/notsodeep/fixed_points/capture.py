@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.eager import eager
+from notsodeep.fixed_points.eager import eager
 
 
 class _Active(threading.local):

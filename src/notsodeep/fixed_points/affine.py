@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.numerics.capture import transforms_active
-from notsodeep.numerics.precision import Stage, tf32
+from notsodeep.fixed_points.capture import transforms_active
+from notsodeep.fixed_points.precision import Stage, tf32
 from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
 
 Function = Callable[[Tensor], Tensor]

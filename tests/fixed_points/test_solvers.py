@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.numerics.iteration import Plan, iterate
+from notsodeep.fixed_points.loop import Plan, iterate
 
 from .maps import ACCELERATED, SOLVERS, contraction, tanh_map
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.numerics import equilibrium as module
-from notsodeep.numerics import precision
-from notsodeep.numerics.affine_step import AffineStep
+from notsodeep.fixed_points import implicit as module
+from notsodeep.fixed_points import precision
+from notsodeep.fixed_points.affine import AffineStep
 
 N, M = 96, 700  # above the size from which mixed precision is worth it
 
