@@ -7,24 +7,32 @@ differentiable to any order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
 
 
 @dataclass(frozen=True)
 class ImplicitAdjoint:
-    """The exact gradient: u = Jᵀu + g is solved with a solver and tolerance of its own."""
+    """The exact gradient: u = Jᵀu + g is solved with a solver and tolerance of its own.
+
+    `callback` is called after every such solve with its `Solution` (without the value): steps, residuals, reason.
+    """
 
     solver: Solver = Anderson()  # noqa: RUF009 (a frozen value)
     tol: float | None = None
     max_steps: int = 200
     throw: bool = True
+    callback: Callable[[Solution], object] | None = None
 
     def __post_init__(self) -> None:
         _ = self.plan
+        if self.callback is not None and not callable(self.callback):
+            raise BadInput(f"callback must be a function of a Solution, got {type(self.callback).__name__}.")
 
     @property
     def plan(self) -> Plan:

@@ -38,6 +38,19 @@ class AffineStep:
 
 
 @dataclass(frozen=True, eq=False)
+class _Slopes:
+    """h ↦ D h, with slopes of its own for every sample."""
+
+    slopes: Tensor
+
+    def __call__(self, h: Tensor) -> Tensor:
+        return h * self.slopes
+
+    def select(self, rows: Tensor) -> _Slopes:
+        return _Slopes(self.slopes[rows])
+
+
+@dataclass(frozen=True, eq=False)
 class AffineAdjoint:
     """t = D (Wᵀ t + g), D = φ'(h): an affine map too. With t, u's gradient is t and W's is t sᵀ, summed over samples."""
 
@@ -51,7 +64,7 @@ class AffineAdjoint:
         return self.slopes * self.g
 
     def map(self) -> AffineMap:
-        return AffineMap(lambda h: h * self.slopes, self.weight.mT, self.g)
+        return AffineMap(_Slopes(self.slopes), self.weight.mT, self.g)
 
     def gradients(self, t: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, Tensor]:
         """Of W, where it is needed, and of u."""
@@ -71,6 +84,15 @@ class AffineMap:
         self.latest: tuple[Tensor, Tensor] | None = None
         self.remember = True
         self._drift = 0.0
+
+    selectable = True
+
+    def select(self, rows: Tensor) -> AffineMap:
+        """The map of some of the samples."""
+        phi = self.phi.select(rows) if isinstance(self.phi, _Slopes) else self.phi
+        some = AffineMap(phi, self.weight, self.u[rows])
+        some.remember = False
+        return some
 
     def __call__(self, s: Tensor) -> Tensor:
         h = functional.linear(s, self.weight)

@@ -1,13 +1,16 @@
 """A function of the state alone, made into a function of the state and of every tensor that it closes over.
 
 An implicit gradient needs those tensors as arguments: to hand each its gradient, and to put others in their place while a
-gradient of a gradient, or `torch.func`, looks through f. They are found by watching one evaluation of f.
+gradient of a gradient, or `torch.func`, looks through f. They are found by watching one evaluation of f. A first derivative
+needs none of this: it follows the graph of the last evaluation, whatever f is made of.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,10 +23,10 @@ from notsodeep.fixed_points.eager import eager
 
 
 class _Active(threading.local):
-    """The substitutions in force on this thread, outermost first: backward passes run on threads of their own."""
+    """The watches at work on this thread, outermost first: backward passes run on threads of their own."""
 
     def __init__(self) -> None:
-        self.stack: list[_Substitution] = []
+        self.stack: list[_Watch] = []
 
 
 _ACTIVE = _Active()
@@ -42,32 +45,49 @@ def require_not_batched(tensors: Sequence[Tensor], what: str) -> None:
         raise BadInput(f"{what}; with ImplicitAdjoint(), torch.func.vmap, grad and jacrev work.")
 
 
-class _Recorder(TorchFunctionMode):
-    """Collects the tensors that come into a computation from outside.
+class _Watch(TorchFunctionMode):
+    """Follows a computation: which tensors come into it from outside, in the order of their first use, and puts others in the
+    place of some of them."""
 
-    Constants too: a backward pass evaluates f once more, and must find them as they were.
-    """
-
-    def __init__(self, known: Sequence[Tensor]) -> None:
+    def __init__(self, known: Sequence[Tensor], others: Mapping[int, Tensor] | None = None) -> None:
         super().__init__()
         self.level = _level()
         self.known = {id(tensor): tensor for tensor in known}  # holding them keeps an id from being given again
         self.found: dict[int, Tensor] = {}
+        self.others = others or {}
 
     @eager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for leaf in pytree.tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and id(leaf) not in self.known and self._from_outside(leaf):
+            if self._is_new(leaf) and id(leaf) not in self.known and not _wrapped_beyond(leaf, self.level):
                 self.found[id(leaf)] = leaf
+        if self.others:
+            args, kwargs = pytree.tree_map_only(Tensor, self.replace, (args, kwargs))
+            if func == _DATA:  # under nested transforms .data cuts one level only
+                func = torch.Tensor.detach
         result = func(*args, **kwargs)
         for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, Tensor) and id(leaf) not in self.found:
+            if self._is_new(leaf):
                 self.known[id(leaf)] = leaf
         return result
 
-    def _from_outside(self, leaf: Tensor) -> bool:
-        return _continuous(leaf) and not _wrapped_beyond(leaf, self.level)
+    def replace(self, tensor: Tensor) -> Tensor:
+        return self.others.get(id(tensor), tensor)
+
+    def _is_new(self, leaf: Any) -> bool:
+        if not isinstance(leaf, Tensor) or id(leaf) in self.found:
+            return False
+        with torch._C.DisableTorchFunction():
+            return leaf.is_floating_point() or leaf.is_complex()
+
+    def __enter__(self) -> Any:
+        _ACTIVE.stack.append(self)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        _ACTIVE.stack.pop()
 
 
 def _level() -> int:
@@ -80,114 +100,103 @@ def _wrapped_beyond(tensor: Tensor, level: int) -> bool:
     return int(torch._C._functorch.maybe_get_level(tensor)) > level
 
 
-def _continuous(tensor: Tensor) -> bool:
-    with torch._C.DisableTorchFunction():
-        return tensor.is_floating_point() or tensor.is_complex()
-
-
-class _Substitution(TorchFunctionMode):
-    """Puts other tensors in the place of the captured ones, and notes constants that were not there before."""
-
-    def __init__(self, captured: Sequence[Tensor], others: Sequence[Tensor], known: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.others = {id(old): new for old, new in zip(captured, others, strict=True)}
-        self.known = {id(tensor): tensor for tensor in (*others, *known)}
-        self.unused = {id(old): old for old in captured if not old.requires_grad}
-        self.strange: list[Tensor] = []
-        self.level = _level()
-
-    @eager
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = pytree.tree_map_only(Tensor, self.replace, (args, kwargs or {}))
-        if func == _DATA:  # under nested transforms .data cuts one level only
-            func = torch.Tensor.detach
-        self.strange += [leaf for leaf in pytree.tree_leaves((args, kwargs)) if self._is_strange(leaf)]
-        result = func(*args, **kwargs)
-        self.known.update((id(leaf), leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor))
-        return result
-
-    def replace(self, tensor: Tensor) -> Tensor:
-        self.unused.pop(id(tensor), None)
-        return self.others.get(id(tensor), tensor)
-
-    def _is_strange(self, leaf: Any) -> bool:
-        """A constant that is neither captured nor made by f."""
-        if not isinstance(leaf, Tensor) or id(leaf) in self.known:
-            return False
-        if not _continuous(leaf) or _wrapped_beyond(leaf, self.level):
-            return False
-        with torch._C.DisableTorchFunction():
-            return leaf.grad_fn is None and not leaf.requires_grad
-
-    def require_same_constants(self) -> None:
-        """`BadInput` where constants are missing and others, of other values, are there instead: f is another function now.
-
-        A constant that f makes anew each time, or keeps from its first evaluation, is no such thing.
-        """
-        left = list(self.unused.values())
-        if not left:
-            return
-        for tensor in self.strange:
-            if not any(old.shape == tensor.shape and bool(torch.equal(old, tensor)) for old in left):
-                raise BadInput(
-                    f"In the backward pass f uses a tensor of shape {tuple(tensor.shape)} that it did not use before, in place "
-                    "of another: a name that it closes over stands for something else now, or it took another branch. Bind the "
-                    "name when f is made (lambda z, x=x: …), or pass the tensor in args=(…)."
-                )
-
-    def __enter__(self) -> Any:
-        _ACTIVE.stack.append(self)
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        _ACTIVE.stack.pop()
-
-
 class Closure:
-    """f(z), and `closure(z, *tensors)`: f with `tensors` in the place of those that it closes over."""
+    """closure(z, *tensors): f(z) with `tensors` in the place of those that it was seen to close over."""
 
-    def __init__(self, f: Callable[[Any], Any], captured: Sequence[Tensor]) -> None:
-        self.f, self.captured = f, tuple(captured)
+    def __init__(self, f: Callable[[Any], Any], captured: Sequence[Tensor], constants: Sequence[Tensor]) -> None:
+        self.f, self.captured, self.constants = f, tuple(captured), tuple(constants)
 
     def __call__(self, z: Any, *tensors: Tensor) -> Any:
-        if all(new is old for new, old in zip(tensors, self.captured, strict=True)):
-            return self.f(z)
-        substitution = _Substitution(self.captured, tensors, pytree.tree_leaves(z))
-        with substitution:
-            image = self.f(z)
-        if not transforms_active():
-            substitution.require_same_constants()
-        return image
+        pairs = list(zip(self.captured, tensors, strict=True))
+        if all(new is old for old, new in pairs):
+            with uncompiled() if transforms_active() else nullcontext():
+                return self.f(z)
+        image, watch = self._evaluate(z, {id(old): new for old, new in pairs})
+        missing = [(old, new) for old, new in pairs if id(old) not in watch.found and new is not old]
+        strangers = self._strangers(watch)
+        if not missing or not strangers:
+            return image
+        # f reads some of them from elsewhere now, as after torch.func.functional_call, which puts a module's own weights back
+        # when it is done: what it uses in their place is known by its turn and its shape.
+        unmet = [old for old in (*self.captured, *self.constants) if id(old) not in watch.found]
+        others = {id(old): new for old, new in pairs}
+        for stranger in strangers:
+            twin = next((old for old in unmet if old.shape == stranger.shape and old.dtype == stranger.dtype), None)
+            if twin is not None:
+                unmet = [old for old in unmet if old is not twin]
+                others[id(stranger)] = others.get(id(twin), twin)
+        return self._evaluate(z, others)[0]
+
+    def _strangers(self, watch: _Watch) -> list[Tensor]:
+        ours = {id(tensor) for tensor in (*self.captured, *self.constants)}
+        return [tensor for key, tensor in watch.found.items() if key not in ours]
+
+    def _evaluate(self, z: Any, others: Mapping[int, Tensor]) -> tuple[Any, _Watch]:
+        watch = _Watch((*pytree.tree_leaves(z), *others.values()), others)
+        with uncompiled(), watch:
+            return self.f(z), watch
 
 
-def capture(f: Callable[[Any], Any], z: Any) -> tuple[Closure, tuple[Tensor, ...]]:
-    """f as a `Closure`, and the tensors to call it with: those found in one evaluation of f(z)."""
-    recorder = _Recorder(pytree.tree_leaves(z))
-    with torch.no_grad(), recorder:
-        f(z)
-    captured = tuple(recorder.found.values())
+def capture(f: Callable[[Any], Any], z: Any) -> tuple[Any, Closure, tuple[Tensor, ...]]:
+    """f(z), f as a `Closure`, and the tensors to call it with: those found in this evaluation.
+
+    Without a transform of `torch.func` around, only those that need a gradient. f is evaluated in the caller's gradient mode:
+    what it caches (`torch.nn.utils.parametrize.cached`) keeps its graph.
+    """
+    watch = _Watch(pytree.tree_leaves(z))
+    with uncompiled(), watch:
+        image = f(z)
+    everything = transforms_active()
+    counts = [everything or tensor.requires_grad for tensor in watch.found.values()]
+    captured = tuple(tensor for tensor, needed in zip(watch.found.values(), counts, strict=True) if needed)
+    constants = tuple(tensor for tensor, needed in zip(watch.found.values(), counts, strict=True) if not needed)
     tensors = captured
     for outer in reversed(_ACTIVE.stack):  # f may itself be evaluated with other tensors in place of its own
         tensors = tuple(outer.replace(tensor) for tensor in tensors)
-    return Closure(f, captured), tensors
+    return image.detach(), Closure(f, captured, constants), tensors
 
 
-def require_all_seen(output: Tensor, allowed: Sequence[Tensor]) -> None:
-    """`BadInput` where the graph of `output` reaches a leaf that is not among `allowed`: its gradient would be lost."""
-    ours = {id(tensor) for tensor in allowed}
-    todo, seen = [output.grad_fn], set()
+def uncompiled() -> AbstractContextManager[Any]:
+    """A context in which what `torch.compile` made runs as it was written: a mode cannot look into compiled code."""
+    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing the compiler takes a second
+        return nullcontext()
+    context: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return context
+
+
+def mark_state(leaf: Tensor) -> Tensor:
+    """The leaf that stands for the state of a fixed point in a graph, marked as such: it is nobody's parameter."""
+    leaf._is_state_of_fixed_point = True  # type: ignore[attr-defined]
+    return leaf
+
+
+def uses_gradients(image: Tensor) -> bool:
+    """Whether the graph of `image` reaches a leaf besides the states of fixed points."""
+    return any(True for _ in _leaves(image))
+
+
+def require_all_seen(image: Tensor, allowed: Sequence[Tensor]) -> None:
+    """`BadInput` where the graph of `image` reaches a leaf past the tensors that are `allowed`: its share would be lost."""
+    for leaf in _leaves(image, allowed):
+        raise BadInput(
+            f"Second derivatives look through f by the tensors that it uses, and one of shape {tuple(leaf.shape)} that needs a "
+            "gradient was not seen: it is inside a scripted function or a custom autograd function, in a branch that the first "
+            "evaluation did not take, or beside args. Pass it: fixed_point(f, z0, …, args=(tensor,)) with f(z, tensor).",
+            shape=tuple(leaf.shape),
+        )
+
+
+def _leaves(image: Tensor, known: Sequence[Tensor] = ()) -> Iterator[Tensor]:
+    """The leaves that the graph of `image` reaches without passing through a tensor that is `known`."""
+    ours = {id(tensor) for tensor in known}
+    seen = {tensor.grad_fn for tensor in known if tensor.grad_fn is not None and tensor is not image}
+    todo = [image.grad_fn]
     while todo:
         node = todo.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         variable = getattr(node, "variable", None)
-        if variable is not None and id(variable) not in ours:
-            raise BadInput(
-                f"f uses a tensor of shape {tuple(variable.shape)} that needs a gradient where it was not seen: inside a "
-                "custom autograd function, in a branch that the first evaluation did not take, or beside args. Pass it as an "
-                "argument: fixed_point(f, z0, …, args=(tensor,)) with f(z, tensor).",
-                shape=tuple(variable.shape),
-            )
+        if variable is not None and id(variable) not in ours and not hasattr(variable, "_is_state_of_fixed_point"):
+            yield variable
         todo.extend(edge for edge, _ in node.next_functions)

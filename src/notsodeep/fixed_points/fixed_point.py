@@ -1,4 +1,4 @@
-"""A general implicit layer: z = f(z) for any f, with gradients for whatever f closes over."""
+"""A general implicit layer: z = f(z) for any f, with exact gradients for whatever f uses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
 from notsodeep.fixed_points.capture import capture, transforms_active
 from notsodeep.fixed_points.eager import eager
-from notsodeep.fixed_points.implicit import equilibrium
+from notsodeep.fixed_points.implicit import Seen, equilibrium, followed
 from notsodeep.fixed_points.layout import Layout
-from notsodeep.fixed_points.loop import Plan, default_tolerance
+from notsodeep.fixed_points.loop import Plan, Rows, default_tolerance
 from notsodeep.fixed_points.precision import FullPrecision, Precision
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.state_map import StateMap
+from notsodeep.numerics.safe import is_whole
 
 
 @eager
@@ -29,24 +30,53 @@ def fixed_point(
     solver: Solver = Anderson(),  # noqa: B008 (a frozen value)
     adjoint: Adjoint = ImplicitAdjoint(),  # noqa: B008
     *,
+    inputs: Sequence[Tensor] = (),
     args: Sequence[Tensor] | None = None,
+    samples: int | None = None,
     tol: float | None = None,
+    atol: float = 0.0,
     relative: bool = True,
     max_steps: int = 200,
     precision: Precision = FullPrecision(),  # noqa: B008
+    keep: Sequence[int] = (),
+    aux: bool = False,
     throw: bool = True,
 ) -> Solution:
-    """The `Solution` of z = f(z), from z0: a tensor, or a nested tuple, list or dict of tensors.
+    """The `Solution` of z = f(z).
 
-    The first axis counts samples (see `Layout`); each converges when ‖f(z) − z‖ ≤ tol·‖f(z)‖, or ≤ tol where not `relative`.
-    ``.value`` carries a gradient for every tensor that f uses, by `adjoint`: exact unless you choose otherwise. f is evaluated
-    once more to find those tensors; name them instead with ``args=(a, b)`` and ``f(z, a, b)``.
+    Each sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`; what is returned was evaluated
+    as a whole. ``.value`` carries a gradient for every tensor that f uses, by `adjoint`: exact unless you choose otherwise.
 
-    Raises `NotConverged`, with residuals and a remedy, unless throw=False, where ``.reason`` and ``.converged`` tell.
+    Args:
+        f: A function of the state, f(z, *inputs, *args), that returns a state of the same shapes.
+        z0: The start: a float or complex tensor, or a nested tuple, list or dict of them.
+        solver: `Picard`, `Anderson`, `Broyden`, or another `Solver`.
+        adjoint: How a gradient passes: `ImplicitAdjoint`, `PhantomAdjoint`, `OneStepAdjoint`, `UnrolledAdjoint`.
+        inputs: Tensors with one row for each sample. Samples that are done then leave the batch, and f is called with the rows
+            of those that are not.
+        args: Further tensors that f takes; others that it closes over are found by themselves.
+        samples: How many leading axes of the state are independent problems: 0 (the whole state is one), 1, 2 … By default
+            one, where every tensor has two axes or more and they agree on the first; that is checked, and a state whose rows
+            turn out to depend on each other is solved as one.
+        tol: Tolerance; by default 1e-5 in float32 and 1e-10 in float64.
+        atol: Absolute tolerance that is added to the relative one.
+        relative: Whether `tol` is relative to ‖f(z)‖.
+        max_steps: The most evaluations of f; one more may check the answer.
+        precision: `FullPrecision`, or `MixedPrecision` for early steps in less.
+        keep: Evaluations, counted from 1, whose images are returned as ``.states``, each with the gradient of one step.
+        aux: Whether f returns (state, something); ``.aux`` is that something at the solution, with its gradient.
+        throw: Whether to raise where a sample has not converged; otherwise ``.reason`` and ``.converged`` tell.
+
+    Returns:
+        The solution: value, steps, residuals, and what became of each sample.
+
+    Raises:
+        NotConverged: With residuals and a remedy, unless throw=False.
+        BadInput: f, the state or an option cannot be used.
     """
     require_adjoint(adjoint)
-    _require_callable(f, args)
-    layout = Layout.of(z0)
+    _require_callable(f, inputs, args)
+    layout = Layout.of(z0, samples)
     start = layout.pack(z0).clone()
     kind = start.device.type
     if torch.is_autocast_enabled(kind):
@@ -56,46 +86,52 @@ def fixed_point(
         tol = default_tolerance(dtype) if tol is None else tol
         if isinstance(adjoint, ImplicitAdjoint) and adjoint.tol is None:
             adjoint = replace(adjoint, tol=default_tolerance(dtype))
-    plan = Plan(solver, tol, relative, max_steps, precision, throw)
-    closed: Callable[..., Any]
-    if args is not None:
-        closed, tensors = f, tuple(args)
-    elif (torch.is_grad_enabled() or transforms_active()) and not isinstance(adjoint, UnrolledAdjoint):
-        closed, tensors = capture(f, layout.unpack(start.detach().clone()))
-    else:
-        closed, tensors = f, ()
-
-    def step(z: Tensor, *others: Tensor) -> Tensor:
-        version = None if z.is_inference() else z._version
-        image = closed(layout.unpack(z), *others)
-        layout.require_same(image)
-        if version is not None and z._version != version:
-            raise BadInput(
-                "f changes its state in place, so there is nothing left to compare with: let it work on z.clone()."
-            )
-        return layout.pack(image).to(z.dtype)
-
-    solution = equilibrium(step, start, tensors, plan, adjoint)
+    step = StateMap(f, layout, tuple(inputs), tuple(args or ()), aux)
+    plan = Plan(solver, tol, relative, max_steps, precision, throw, atol)
+    rows = Rows.taken if samples is None else Rows.said
+    solution = _solved(step, start, plan, adjoint, rows, _evaluations(keep), named=args is not None)
     value = layout.unpack(solution.value)
-    if args is None and torch.is_grad_enabled() and not (transforms_active() or solution.value.requires_grad):
-        _require_no_gradient(f, value)
-    return replace(solution, value=value)
+    states = tuple(step.kept(pair, solution, adjoint) for pair in solution.states)
+    return replace(solution, value=value, states=states, aux=step.beside(value) if aux else None)
 
 
-def _require_callable(f: object, args: object) -> None:
+def _solved(
+    step: StateMap, start: Tensor, plan: Plan, adjoint: Adjoint, rows: Rows, keep: tuple[int, ...], named: bool
+) -> Solution:
+    tensors = (*step.inputs, *step.args)
+    if transforms_active() and not isinstance(adjoint, UnrolledAdjoint):
+        if named:
+            return equilibrium(step.of_tensors, start, tensors, plan, adjoint)
+        _, closure, captured = capture(step, start.detach().clone())
+        return equilibrium(closure, start, captured, plan, adjoint)
+    seen: Seen | None = None
+    if torch.is_grad_enabled() and isinstance(adjoint, ImplicitAdjoint):
+        if named:
+            seen = Seen(None, step.of_tensors, tensors)
+        else:
+            image, closure, captured = capture(step, start)
+            seen = Seen(image, closure, captured)
+    return followed(step, start, plan, adjoint, seen, rows=rows, keep=keep)
+
+
+def _evaluations(keep: Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(keep, list | tuple | range) or any(not is_whole(k) or k < 1 for k in keep):
+        raise BadInput(f"keep names evaluations of f, counted from 1, as in keep=(3, 6); got {keep!r}.")
+    if keep and transforms_active():
+        raise BadInput("keep does not work under torch.func's transforms.")
+    return tuple(keep)
+
+
+def _require_callable(f: object, inputs: object, args: object) -> None:
     if not callable(f):
         raise BadInput(f"f must be a function of the state, got {type(f).__name__}.")
-    if args is not None and not (isinstance(args, list | tuple) and all(isinstance(a, Tensor) for a in args)):
-        raise BadInput(f"args must be a tuple of tensors, args=(a, b) for f(z, a, b); got {type(args).__name__}.")
-
-
-def _require_no_gradient(f: Callable[..., Any], z: Any) -> None:
-    """Where no tensor that needs a gradient was seen, there must be none."""
-    if any(leaf.requires_grad for leaf in pytree.tree_leaves(f(z))):
-        raise BadInput(
-            "f uses a tensor that needs a gradient where it was not seen: in a scripted function, or in a branch that the "
-            "first evaluation did not take. Pass it as an argument: fixed_point(f, z0, …, args=(tensor,)) with f(z, tensor)."
-        )
+    for given, name in ((inputs, "inputs"), (args, "args")):
+        if given is None:
+            continue
+        if not (isinstance(given, list | tuple) and all(isinstance(a, Tensor) for a in given)):
+            raise BadInput(
+                f"{name} must be a tuple of tensors, {name}=(a, b) for f(z, a, b); got {type(given).__name__}."
+            )
 
 
 def _autocast(f: Callable[..., Any], device_type: str, dtype: torch.dtype) -> Callable[..., Any]:

@@ -14,48 +14,108 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.errors import NumericsWarning
+from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.fixed_points.affine import AffineMap, AffineStep
-from notsodeep.fixed_points.capture import require_all_seen, require_not_batched, transforms_active
+from notsodeep.fixed_points.capture import require_all_seen, require_not_batched, transforms_active, uses_gradients
 from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.equations import Direct, Equation, Step, Tangent, Transposed
-from notsodeep.fixed_points.loop import Plan, iterate
+from notsodeep.fixed_points.loop import Plan, Rows, iterate
 from notsodeep.fixed_points.precision import Map
-from notsodeep.fixed_points.solution import Reason, Solution
+from notsodeep.fixed_points.solution import Reason, Solution, Subject
+from notsodeep.fixed_points.tracked import Graph, Tracked
+from notsodeep.numerics.tolerances import CHANGED_FACTOR
 
 
 @eager
 def equilibrium(
-    f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoint: Adjoint, what: str = "The fixed point"
+    f: Step,
+    z0: Tensor,
+    args: Sequence[Tensor],
+    plan: Plan,
+    adjoint: Adjoint,
+    what: Subject = Subject(),  # noqa: B008
 ) -> Solution:
-    """z = f(z, *args) from z0, (n, d): a `Solution` whose value carries the gradient that `adjoint` says."""
+    """z = f(z, *args) from z0, (n, d): a `Solution` whose value carries the gradient that `adjoint` says.
+
+    f must use no other tensor that needs a gradient; `followed` takes any f.
+    """
     with torch.autocast(z0.device.type, enabled=False):  # solvers work in the state's precision; f may choose its own
-        return _equilibrium(f, z0, args, plan, adjoint, what)
+        if isinstance(adjoint, UnrolledAdjoint):
+            return followed(lambda z: f(z, *args), z0, plan, adjoint, what=what)
+        implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
+        differentiated = torch.is_grad_enabled() and any(arg.requires_grad for arg in args)
+        task = _Task(plan, implicit, what, _Box(), differentiated=differentiated)
+        z = _Equilibrium.apply(Direct(f), task, z0.detach(), *args)
+        assert task.box.solution is not None
+        if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
+            z = _phantom(lambda z: f(z, *args), z, adjoint)
+        return _with_value(task.box.solution, z)
 
 
-def _equilibrium(f: Step, z0: Tensor, args: Sequence[Tensor], plan: Plan, adjoint: Adjoint, what: str) -> Solution:
-    if isinstance(adjoint, UnrolledAdjoint):
-        require_not_batched((z0, *args), "UnrolledAdjoint does not work under vmap")
-        solution = iterate(lambda z: f(z, *args), z0, plan)
-        if plan.throw:
-            solution.raise_unless_converged(what)
-        return replace(solution, value=f(solution.value, *args))  # one step at least, even from a start that is exact
-    implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
-    box = _Box()
-    differentiated = torch.is_grad_enabled() and any(arg.requires_grad for arg in args)
-    task = _Task(plan, implicit, what, box, differentiated=differentiated)
-    z = _Equilibrium.apply(Direct(f), task, z0.detach(), *args)
-    if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
-        z = z.detach()
-        for _ in range(adjoint.steps):
-            z = torch.lerp(z, f(z, *args), adjoint.damping)
-    assert box.solution is not None
-    failed = box.solution.failed
+@eager
+def followed(
+    f: Map,
+    z0: Tensor,
+    plan: Plan,
+    adjoint: Adjoint,
+    seen: Seen | None = None,
+    what: Subject = Subject(),  # noqa: B008
+    rows: Rows = Rows.taken,
+    keep: tuple[int, ...] = (),
+) -> Solution:
+    """z = f(z) from z0, (n, d), for any f: a first derivative follows the graph of the last evaluation of f, whatever is in it.
+
+    Args:
+        f: The map, which may close over anything.
+        z0: The start.
+        plan: How to solve.
+        adjoint: How to differentiate.
+        seen: f(z0), and f as a function of the tensors that it was seen to use, for second derivatives.
+        what: The subject of errors.
+        rows: What is known of the rows of z0.
+        keep: Evaluations whose iterates are kept.
+    """
+    with torch.autocast(z0.device.type, enabled=False):
+        if isinstance(adjoint, UnrolledAdjoint):
+            if transforms_active():
+                require_not_batched((z0, f(z0)), "UnrolledAdjoint does not work under vmap")
+            return _unrolled(f, z0, plan, what, keep)
+        tracked = Tracked(f) if isinstance(adjoint, ImplicitAdjoint) and torch.is_grad_enabled() else None
+        with torch.no_grad():
+            task = _Task(
+                plan, adjoint if isinstance(adjoint, ImplicitAdjoint) else None, what, _Box(), rows=rows, keep=keep
+            )
+            z = task.solve(f, z0, tracked=tracked, first=None if seen is None else seen.image)
+        solution = task.box.solution
+        assert solution is not None
+        if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
+            z = _phantom(f, z, adjoint)
+        if tracked is not None:
+            z = _attach(task, tracked.at(z), z, seen, len(solution.status))
+        return _with_value(solution, z)
+
+
+def _unrolled(f: Map, z0: Tensor, plan: Plan, what: Subject, keep: tuple[int, ...]) -> Solution:
+    solution = iterate(f, z0, plan, keep=keep)
+    if plan.throw:
+        solution.raise_unless_converged(what)
+    return replace(solution, value=f(solution.value))  # one step at least, even from a start that is exact
+
+
+def _phantom(f: Map, z: Tensor, adjoint: PhantomAdjoint) -> Tensor:
+    z = z.detach()
+    for _ in range(adjoint.steps):
+        z = torch.lerp(z, f(z), adjoint.damping)
+    return z
+
+
+def _with_value(solution: Solution, z: Tensor) -> Solution:
+    failed = solution.failed
     if not transforms_active() and bool(failed.any()):
         # What is no state has no gradient, and must not spoil the others'.
         z = torch.where(failed[:, None], z.detach(), z)
-    return replace(box.solution, value=z)
+    return replace(solution, value=z)
 
 
 class _Box:
@@ -69,29 +129,119 @@ class _Box:
 class _Task:
     plan: Plan
     adjoint: ImplicitAdjoint | None
-    what: str
+    what: Subject
     box: _Box
     is_backward: bool = False
     differentiated: bool = False
     after_failures: bool = False
+    rows: Rows = Rows.said
+    keep: tuple[int, ...] = ()
 
     def backward(self) -> _Task:
         assert self.adjoint is not None
-        what = self.what if self.is_backward else f"The gradient of {self.what[0].lower()}{self.what[1:]}"
+        what = self.what if self.is_backward else self.what.gradient()
         plan = replace(self.adjoint.plan, precision=self.plan.precision)
         return _Task(plan, self.adjoint, what, _Box(), is_backward=True, after_failures=not self.plan.throw)
 
-    def solve(self, step: Map, z0: Tensor) -> Tensor:
-        solution = iterate(step, z0, self.plan)
+    def solve(self, step: Map, z0: Tensor, tracked: Map | None = None, first: Tensor | None = None) -> Tensor:
+        rows = Rows.independent if isinstance(step, AffineMap) else self.rows
+        solution = iterate(step, z0, self.plan, tracked=tracked, first=first, rows=rows, keep=self.keep)
         if self.plan.throw:
             solution.raise_unless_converged(self.what)
         elif self.is_backward and solution.reason is not Reason.converged:
-            message = f"{self.what} is not exact: {solution.reason}, residual {float(solution.residual.max()):.1e}."
+            message = (
+                f"{self.what.name} is not exact: {solution.reason}, residual {float(solution.residual.max()):.1e}."
+            )
             warnings.warn(message, NumericsWarning, stacklevel=2)
         # Without its value: the node of the graph holds the box, and holding its own output it would never be freed.
         self.box.solution = replace(solution, value=None)
         value: Tensor = solution.value
         return value
+
+    def report(self, backward: _Task) -> None:
+        """Tell the solution, and the adjoint's callback, how the backward pass went."""
+        found = backward.box.solution
+        if found is None:
+            return
+        if self.box.solution is not None:
+            self.box.solution.gradient.solution = found
+        if self.adjoint is not None and self.adjoint.callback is not None:
+            self.adjoint.callback(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """f as a function step(z, *tensors) of the tensors that it uses; and f(z0), where it was watched for them."""
+
+    image: Tensor | None
+    step: Step
+    tensors: tuple[Tensor, ...]
+
+
+def _attach(task: _Task, graph: Graph, z: Tensor, seen: Seen | None, rows: int) -> Tensor:
+    """z with the implicit gradient that `graph` gives; `rows` says how many samples z was solved as."""
+    tensors = () if seen is None else seen.tensors
+    if not graph.image.requires_grad or not (tensors or uses_gradients(graph.image)):
+        return z
+    value: Tensor = _Attached.apply(task, graph, seen, rows, z, graph.image, *tensors)
+    return value
+
+
+class _Attached(torch.autograd.Function):
+    """(task, graph, seen, rows, z, image, *tensors) → z. A cotangent g becomes u = Jᵀu + g, which goes on into the graph of
+    the image; where it must itself be differentiable, into `tensors`."""
+
+    @staticmethod
+    def forward(ctx: Any, task: _Task, graph: Graph, seen: Seen | None, rows: int, z: Tensor, *rest: Tensor) -> Tensor:
+        out = z.detach()
+        ctx.task, ctx.graph, ctx.seen, ctx.rows = task, graph, seen, rows
+        ctx.save_for_backward(out, *rest[1:])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        require_not_batched((g,), "is_grads_batched and vectorize=True do not work through a fixed point")
+        task, graph = ctx.task.backward(), ctx.graph
+        before: tuple[Any, ...] = (None,) * 5
+        with torch.autocast(g.device.type, enabled=False):
+            if torch.is_grad_enabled():
+                out, *tensors = ctx.saved_tensors  # only here: for a first derivative they may have changed since
+                needed = ctx.needs_input_grad[6:]
+                return (*before, None, *_second_order(ctx.seen, ctx.task, graph, out, g, tensors, needed))
+
+            def transposed(u: Tensor) -> Tensor:
+                found = graph.pull(u)
+                return start if found is None else found + start
+
+            start = g.reshape(ctx.rows, -1)
+            u = task.solve(transposed, start).reshape(g.shape)
+        ctx.task.report(task)
+        return (*before, u, *(None for _ in ctx.needs_input_grad[6:]))
+
+
+def _second_order(
+    seen: Seen | None,
+    task: _Task,
+    graph: Graph,
+    z: Tensor,
+    g: Tensor,
+    tensors: Sequence[Tensor],
+    needed: Sequence[bool],
+) -> Sequence[Tensor | None]:
+    """The gradients of `tensors` as differentiable functions of z, g and themselves: f is evaluated again."""
+    require_all_seen(graph.image, tensors)
+    assert seen is not None  # what needs a gradient was seen
+    with torch.no_grad():
+        again = seen.step(z, *tensors)
+        gap = float((again - graph.image).norm() / graph.image.norm().clamp(min=torch.finfo(z.dtype).tiny))
+    if not gap <= CHANGED_FACTOR * task.plan.tolerance(z.dtype):
+        raise BadInput(
+            f"For a second derivative f was evaluated again and is another function now: its image of the solution moved by "
+            f"{gap:.1e} (relative). Bind what it closes over when it is made (lambda z, x=x: …), change no tensor in place, "
+            "draw no random numbers in it.",
+            change=gap,
+        )
+    return _differentiable_gradients(Direct(seen.step), task.backward(), z, g, tensors, needed)
 
 
 class _Equilibrium(torch.autograd.Function):
@@ -126,11 +276,13 @@ class _Equilibrium(torch.autograd.Function):
             require_not_batched((g,), "is_grads_batched and vectorize=True do not work through a fixed point")
         grads: Sequence[Tensor | None]
         with torch.autocast(z.device.type, enabled=False):
-            needed = ctx.needs_input_grad[3:]
-            if torch.is_grad_enabled() or transforms_active():
-                grads = _differentiable_gradients(ctx.equation, ctx.task.backward(), z, g, args, needed)
+            needed, task = ctx.needs_input_grad[3:], ctx.task.backward()
+            step = ctx.equation.f if isinstance(ctx.equation, Direct) else None
+            if isinstance(step, AffineStep) and not (torch.is_grad_enabled() or transforms_active()):
+                grads = _affine_gradients(step, task, z, g, args, needed, ctx.task.box.h)
             else:
-                grads = _gradients(ctx.equation, ctx.task.backward(), z, g, args, needed, ctx.task.box.h)
+                grads = _differentiable_gradients(ctx.equation, task, z, g, args, needed)
+        ctx.task.report(task)
         return (None, None, None, *grads)
 
     @staticmethod
@@ -165,8 +317,8 @@ def _stacked(state: Tensor, dim: int | None, size: int) -> Tensor:
     return moved.flatten(0, 1).contiguous()
 
 
-def _gradients(
-    equation: Equation,
+def _affine_gradients(
+    step: AffineStep,
     task: _Task,
     z: Tensor,
     g: Tensor,
@@ -174,45 +326,18 @@ def _gradients(
     needed: Sequence[bool],
     h: Tensor | None,
 ) -> Sequence[Tensor | None]:
-    """The same numbers as `_differentiable_gradients`, with at most one evaluation of f and no graph kept."""
-    if isinstance(equation, Direct) and isinstance(equation.f, AffineStep):
-        weight, u = args
-        h = functional.linear(z, weight) + u if h is None else h
-        h = torch.nan_to_num(h) if task.after_failures else h  # of a sample that failed, whose cotangent is 0
-        adjoint = equation.f.adjoint(h, z, weight, g)
-        return adjoint.gradients(task.solve(adjoint.map(), adjoint.start), needed)
-    here, leaves, image = _evaluated(equation, z, args, needed)
-    if not image.requires_grad:
-        return [None] * len(args)
-
-    def pull(u: Tensor) -> Tensor:
-        found = torch.autograd.grad(image, here, u, retain_graph=True, allow_unused=True)[0]
-        return g if found is None else found + g
-
-    u = task.solve(pull, g)
-    wanted = [leaf for leaf, need in zip(leaves, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(image, wanted, u, allow_unused=True) if wanted else ())
-    return [next(found) if need else None for need in needed]
-
-
-def _evaluated(
-    equation: Equation, z: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
-) -> tuple[Tensor, list[Tensor], Tensor]:
-    """(z, arguments, step(z)) with a graph between leaves of its own, in which every tensor that needs a gradient is seen."""
-    with torch.enable_grad():
-        here = z.detach().requires_grad_()
-        leaves = [arg.detach().requires_grad_(need) for arg, need in zip(args, needed, strict=True)]
-        image = equation.bind(*leaves)(here)
-    require_all_seen(image, [here, *leaves])
-    return here, leaves, image
+    """The same numbers as `_differentiable_gradients`, with no evaluation of f and no graph."""
+    weight, u = args
+    h = functional.linear(z, weight) + u if h is None else h
+    h = torch.nan_to_num(h) if task.after_failures else h  # of a sample that failed, whose cotangent is 0
+    adjoint = step.adjoint(h, z, weight, g)
+    return adjoint.gradients(task.solve(adjoint.map(), adjoint.start), needed)
 
 
 def _differentiable_gradients(
     equation: Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
 ) -> Sequence[Tensor | None]:
     """u = Jᵀu + g as an equilibrium of its own, then (∂f/∂args)ᵀu: each a differentiable function of z, g and the arguments."""
-    if not transforms_active() and isinstance(equation, Direct):
-        _evaluated(equation, z, args, needed)
     u = _Equilibrium.apply(Transposed(equation), task, g.detach(), z, g, *args)
     chosen = [k for k, need in enumerate(needed) if need]
 

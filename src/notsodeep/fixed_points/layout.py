@@ -1,8 +1,9 @@
-"""A state of several tensors as one (n, d) matrix, and back."""
+"""A state of several tensors as one real (n, d) matrix, and back."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,8 @@ from notsodeep.errors import BadInput
 class Layout:
     """Where each tensor of a nested tuple, list or dict stands in a row of the matrix.
 
-    The first axis counts samples where every tensor has at least two axes and they agree on its length; otherwise the whole
-    state is one sample. The matrix has the widest dtype among them, and each tensor gets its own back.
+    A row is one sample: one index of the leading axes that are independent problems, or the whole state where none is. The
+    matrix has the widest dtype among the tensors, complex ones as their real and imaginary parts; each gets its own back.
     """
 
     spec: Any
@@ -28,55 +29,131 @@ class Layout:
 
     @property
     def dtype(self) -> torch.dtype:
-        return functools.reduce(torch.promote_types, self.dtypes)
+        return functools.reduce(torch.promote_types, map(_real, self.dtypes))
 
     @staticmethod
-    def of(state: Any) -> Layout:
+    def of(state: Any, axes: int | None = None) -> Layout:
+        """The layout of `state` with so many leading axes of independent samples.
+
+        None takes one axis where every tensor has at least two and they agree on its length, and no axis elsewhere.
+
+        Raises:
+            BadInput: The state holds no float or complex tensors, is empty, or has no such leading axes in common.
+        """
         leaves, spec = pytree.tree_flatten(state)
-        if not leaves or not all(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in leaves):
+        if not leaves or not all(isinstance(leaf, Tensor) and _continuous(leaf) for leaf in leaves):
             kinds = ", ".join(sorted({_kind(leaf) for leaf in leaves})) or "nothing"
             raise BadInput(
-                f"The state of a fixed point must be a float tensor, or a tuple, list or dict of them; got {kinds}."
+                f"The state of a fixed point must be a float or complex tensor, or a tuple, list or dict of them; got {kinds}."
             )
         if any(leaf.numel() == 0 for leaf in leaves):
             raise BadInput(f"The state of a fixed point is empty: shapes {_shapes(leaves)}.")
         shapes = tuple(leaf.shape for leaf in leaves)
-        lengths = {shape[0] if len(shape) > 1 else None for shape in shapes}
-        length = lengths.pop() if len(lengths) == 1 else None
-        return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), 1 if length is None else length)
+        count = _samples(shapes, axes)
+        return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), count)
+
+    def as_one(self) -> Layout:
+        """The same state as one sample."""
+        return Layout(self.spec, self.shapes, self.dtypes, 1)
+
+    def of_rows(self, count: int) -> Layout:
+        """The layout of `count` of the samples, which must lie along one leading axis."""
+        shapes = tuple(torch.Size((count, *shape[1:])) for shape in self.shapes)
+        return Layout(self.spec, shapes, self.dtypes, count)
 
     def pack(self, state: Any) -> Tensor:
         """(n, d), a view where the state is one contiguous tensor."""
         leaves = pytree.tree_leaves(state)
         if len(leaves) == 1:
-            matrix: Tensor = leaves[0].reshape(self.samples, -1)
+            matrix: Tensor = _as_real(leaves[0]).reshape(self.samples, -1)
             return matrix
-        return torch.cat([leaf.reshape(self.samples, -1).to(self.dtype) for leaf in leaves], dim=1)
+        return torch.cat([_as_real(leaf).reshape(self.samples, -1).to(self.dtype) for leaf in leaves], dim=1)
 
     def unpack(self, matrix: Tensor) -> Any:
         if len(self.shapes) == 1:
-            return pytree.tree_unflatten([matrix.reshape(self.shapes[0])], self.spec)
-        widths = [shape.numel() // self.samples for shape in self.shapes]
-        parts = matrix.split(widths, dim=1)
-        return pytree.tree_unflatten(
-            [part.reshape(shape).to(own) for part, shape, own in zip(parts, self.shapes, self.dtypes, strict=True)],
-            self.spec,
-        )
+            parts: Any = [matrix]
+        else:
+            sizes = [shape.numel() * (1 + own.is_complex) for shape, own in zip(self.shapes, self.dtypes, strict=True)]
+            parts = matrix.split([size // self.samples for size in sizes], dim=1)
+        leaves = [
+            _from_real(part, shape, own) for part, shape, own in zip(parts, self.shapes, self.dtypes, strict=True)
+        ]
+        return pytree.tree_unflatten(leaves, self.spec)
 
-    def require_same(self, image: Any) -> None:
-        """`BadInput` with both shapes where f(z) is not laid out like z."""
+    def wrap(self, f: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
+        """f, a function of states, as a function of matrices."""
+        return lambda matrix: self.pack(self.check(f(self.unpack(matrix)))).to(matrix.dtype)
+
+    def check(self, image: Any) -> Any:
+        """`image`; a list stands for a tuple and the other way round.
+
+        Raises:
+            BadInput: It is not laid out like the state; with both shapes.
+        """
         leaves, spec = pytree.tree_flatten(image)
         strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-        if spec != self.spec or strange:
+        if strange or not (spec == self.spec or self._is_alike(image)):
             returned = _kind(strange[0]) if strange else _tree(spec)
             raise BadInput(f"f must return what it is given: the state is {_tree(self.spec)}, f returned {returned}.")
-        for shape, leaf in zip(self.shapes, leaves, strict=True):
+        for shape, own, leaf in zip(self.shapes, self.dtypes, leaves, strict=True):
+            if leaf.is_complex() != own.is_complex:
+                raise BadInput(f"f must keep the kind of its state: it was given {own} and returned {leaf.dtype}.")
             if leaf.shape != shape:
                 raise BadInput(
                     f"f must keep the shape of its state: it was given {tuple(shape)} and returned {tuple(leaf.shape)}.",
                     given=tuple(shape),
                     returned=tuple(leaf.shape),
                 )
+        return image
+
+    def _is_alike(self, image: Any) -> bool:
+        """Whether only lists and tuples make the difference."""
+        own = pytree.tree_unflatten([0] * len(self.shapes), self.spec)
+        found, wanted = (pytree.tree_flatten(_with_tuples(state))[1] for state in (image, own))
+        same: bool = found == wanted
+        return same
+
+
+def _samples(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
+    if axes is None:
+        lengths = {shape[0] if len(shape) > 1 else None for shape in shapes}
+        length = lengths.pop() if len(lengths) == 1 else None
+        return 1 if length is None else length
+    if isinstance(axes, bool) or not isinstance(axes, int) or axes < 0:
+        raise BadInput(
+            f"samples says how many leading axes of the state are independent problems: 0, 1, 2 …; got {axes!r}."
+        )
+    leading = {tuple(shape[:axes]) for shape in shapes}
+    if len(leading) > 1 or any(len(shape) < axes for shape in shapes):
+        shown = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise BadInput(f"samples={axes}, but the tensors of the state do not share {axes} leading axes: {shown}.")
+    return torch.Size(leading.pop()).numel()
+
+
+def _continuous(leaf: Tensor) -> bool:
+    return leaf.is_floating_point() or leaf.is_complex()
+
+
+def _real(dtype: torch.dtype) -> torch.dtype:
+    return dtype.to_real()
+
+
+def _as_real(leaf: Tensor) -> Tensor:
+    return torch.view_as_real(leaf.resolve_conj()) if leaf.is_complex() else leaf
+
+
+def _from_real(part: Tensor, shape: torch.Size, own: torch.dtype) -> Tensor:
+    if own.is_complex:
+        pairs = part.reshape(*shape, 2).to(_real(own))
+        return torch.view_as_complex(pairs.contiguous())
+    return part.reshape(shape).to(own)
+
+
+def _with_tuples(state: Any) -> Any:
+    """The state with every list as a tuple."""
+    if isinstance(state, dict):
+        return {key: _with_tuples(part) for key, part in state.items()}
+    return tuple(map(_with_tuples, state)) if type(state) in (list, tuple) else state
 
 
 def _kind(leaf: Any) -> str:

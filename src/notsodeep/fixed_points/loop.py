@@ -1,23 +1,28 @@
-"""The loop that every solver runs in: tolerance, trace, best-so-far, and telling failures apart."""
+"""The loop that every solver runs in: tolerance, trace, the check of the answer as a whole, and telling failures apart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.fixed_points.capture import transforms_active
+from notsodeep.fixed_points.coupling import repeats, rows_depend
 from notsodeep.fixed_points.precision import FullPrecision, Map, Precision, Stage, require_precision
-from notsodeep.fixed_points.solution import REASONS, Reason, Solution
-from notsodeep.fixed_points.solvers import Anderson, Solver
-from notsodeep.numerics.tolerances import DIVERGED_GROWTH, EQUILIBRIUM_RTOL, GROWING, STALL_SHRINK, STALL_STEPS
+from notsodeep.fixed_points.progress import Progress
+from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solvers import Anderson, Solver, selected
+from notsodeep.numerics.tolerances import COUPLED_GROWTH, EQUILIBRIUM_RTOL
 
-_CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
-    REASONS.index(r) for r in (Reason.converged, Reason.max_steps, Reason.stalled, Reason.diverged, Reason.nan)
+_TRIALS = (
+    3  # each sees a row that depends on one other with probability 1/4, and one that depends on many nearly surely
 )
-
+_EARLY = 16  # evaluations after which one more is spent on looking whether rows depend on each other
 _LOW_STEPS = 30  # a map that does not contract is left to full precision
 
 
@@ -25,8 +30,8 @@ _LOW_STEPS = 30  # a map that does not contract is left to full precision
 class Plan:
     """How to look for a fixed point, and when to stop.
 
-    A sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ (or ≤ tol where not `relative`). `tol=None` takes the dtype's own:
-    1e-10 in float64, 1e-5 in float32.
+    A sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`. `tol=None` takes the dtype's
+    own: 1e-10 in float64, 1e-5 in float32.
     """
 
     solver: Solver = Anderson()  # noqa: RUF009 (frozen values)
@@ -35,12 +40,17 @@ class Plan:
     max_steps: int = 200
     precision: Precision = FullPrecision()  # noqa: RUF009
     throw: bool = True
+    atol: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.solver, Solver):
             raise BadInput(f"solver must be Picard(), Anderson(), Broyden() or another Solver, got {self.solver!r}.")
         if self.tol is not None and not 0.0 < self.tol < float("inf"):
             raise BadInput(f"tol must be a positive number, got {self.tol!r}.")
+        if not 0.0 <= self.atol < float("inf"):
+            raise BadInput(f"atol must be a finite number ≥ 0, got {self.atol!r}.")
+        if self.atol and not self.relative:
+            raise BadInput("With relative=False tol is the absolute tolerance already: leave atol out.")
         if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
             raise BadInput(f"max_steps must be a whole number ≥ 1, got {self.max_steps!r}.")
         require_precision(self.precision)
@@ -54,132 +64,253 @@ def default_tolerance(dtype: torch.dtype) -> float:
     return EQUILIBRIUM_RTOL[str(dtype).removeprefix("torch.")]
 
 
-def iterate(f: Map, z0: Tensor, plan: Plan) -> Solution:
+class _End(Enum):
+    """How a run over independent samples ended."""
+
+    done = "done"
+    thinned = "most samples are done, and the rest can go on without them"
+    coupled = "the samples depend on each other"
+
+
+class Rows(Enum):
+    """What is known of the rows of a state."""
+
+    independent = "problems of their own, by construction"
+    said = "problems of their own, as somebody said"
+    taken = "taken for problems of their own"
+
+
+def iterate(
+    f: Map,
+    z0: Tensor,
+    plan: Plan,
+    *,
+    tracked: Map | None = None,
+    first: Tensor | None = None,
+    rows: Rows = Rows.taken,
+    keep: tuple[int, ...] = (),
+) -> Solution:
     """Iterate z0, (n, d), towards z = f(z), each sample on its own terms.
 
     A sample that turns NaN or diverges is put back to its best iterate and left there; the others go on. Each sample keeps
-    the iterate of its smallest residual.
+    the iterate of its smallest residual, and what is called converged was evaluated as one whole: where rows of different
+    iterates do not fit together, the samples depend on each other, and the state is solved as one.
+
+    Args:
+        f: The map of (n, d) matrices; where it is `selectable`, samples that are done leave the batch.
+        z0: The start.
+        plan: Solver, tolerances and limits.
+        tracked: Evaluates f with a graph, where one is wanted.
+        first: f(z0), where it is known.
+        rows: Whether rows may turn out to depend on each other, and are to be looked at before a failure makes one do so.
+
+        keep: Evaluations, counted from 1, whose (z, f(z)) become the solution's states; None for those that did not happen.
+
+    Returns:
+        The solution, its value (n, d).
     """
-    tol, limits = plan.tolerance(z0.dtype), torch.finfo(z0.dtype)
-    floor: Tensor | None = None
-    # The floors of low precision are relative: with an absolute tolerance nothing says when it has done its part.
-    precision = plan.precision if plan.relative else FullPrecision()
-    stages = list(precision.stages(f, z0, tol))
-    z, memory = z0, plan.solver.init(z0)
-    progress: _Progress | None = None
-    trace: list[Tensor] = []
-    low_steps = 0
-    scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
-    for step in range(1, plan.max_steps + 1):
-        if step == plan.max_steps:
-            stages = stages[-1:]  # whatever happens, the verdict is in full precision
-        fz = stages[0].evaluate(z).to(z.dtype)
-        size = torch.linalg.vector_norm(fz - z if scratch is None else torch.sub(fz, z, out=scratch), dim=1)
-        residual = size
-        if plan.relative:
-            scale = torch.linalg.vector_norm(fz, dim=1)
-            if floor is None:  # a fixed point at 0 is reached when nothing is left of the first image but rounding
-                floor = (limits.eps * scale.detach()).clamp(min=limits.tiny)
-            residual = size / (scale + floor)
-        trace.append(residual.detach())
-        if len(stages) > 1:
-            low_steps += 1
-            worst = float(residual.max())
-            if not worst <= 2.0 * float(trace[0].max()) or low_steps > _LOW_STEPS:
-                # NaN, or no contraction: begin again in full precision, which keeps the samples apart. (Products in
-                # bfloat16 on some processors let a NaN of one row into the next.)
-                stages, floor, z, memory = [Stage(f)], None, z0, plan.solver.init(z0)
-                continue
-            if worst <= stages[0].floor:
-                stages.pop(0)
-                z, memory = fz, plan.solver.init(fz)  # differences across precisions would be noise
-                continue
+    run = _Run(f, z0, plan, tracked, first, rows if len(z0) > 1 else Rows.independent, keep)
+    end: _End | None = run.advance()
+    if end is _End.thinned:
+        run.finish_rest()
+        end = run.confirm()
+    if end is not _End.coupled:
+        return run.solution()
+    warnings.warn(
+        f"The {len(z0)} rows of the state depend on each other, so they are solved as one problem from evaluation "
+        f"{len(run.trace)} on. Pass samples=0 to do so from the start.",
+        NumericsWarning,
+        stacklevel=2,
+    )
+    return _as_one(run)
+
+
+def _as_one(run: _Run) -> Solution:
+    """The solution of a run whose samples depend on each other, from its last image on, with the whole state as one sample."""
+    n, used, tracked = len(run.z0), len(run.trace), run.tracked
+    whole = iterate(
+        lambda z: run.f(z.reshape(n, -1)).reshape(1, -1),
+        run.fz.reshape(1, -1),
+        replace(run.plan, max_steps=max(run.plan.max_steps - used, 1), precision=FullPrecision()),
+        tracked=None if tracked is None else lambda z: tracked(z.reshape(n, -1)).reshape(1, -1),
+    )
+    trace = torch.stack(run.trace).amax(1, keepdim=True)
+    return replace(
+        whole,
+        value=whole.value.reshape(n, -1),
+        steps=whole.steps + used,
+        residuals=torch.cat([trace, whole.residuals]),
+        low_precision_steps=run.low_steps,
+        coupled=True,
+        states=run.kept(),
+    )
+
+
+class _Run:
+    """The loop over samples that are taken for independent."""
+
+    progress: Progress
+    size: Tensor
+
+    def __init__(
+        self,
+        f: Map,
+        z0: Tensor,
+        plan: Plan,
+        tracked: Map | None,
+        first: Tensor | None,
+        rows: Rows,
+        keep: tuple[int, ...] = (),
+    ) -> None:
+        self.f, self.z0, self.plan, self.tracked, self.first = f, z0, plan, tracked, first
+        self.keep = keep
+        self.probe, self.early = rows is not Rows.independent, rows is Rows.taken
+        self.tol = plan.tolerance(z0.dtype)
+        # The floors of low precision are relative: with an absolute tolerance nothing says when it has done its part.
+        precision = plan.precision if plan.relative and not plan.atol else FullPrecision()
+        self.stages = list(precision.stages(f, z0, self.tol))
+        self.z = self.fz = z0
+        self.memory = plan.solver.init(z0)
+        self.floor: Tensor | None = None
+        self.trace: list[Tensor] = []
+        self.states: dict[int, tuple[Tensor, Tensor]] = {}
+        self.judged = self.low_steps = 0
+        self.worst, self.expected = torch.inf, 0.0
+        self.scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
+
+    def advance(self) -> _End:
+        """Iterate until every sample is done, most are, coupling shows, or the steps are used up."""
+        while len(self.trace) < self.plan.max_steps:
+            last = len(self.trace) + 1 == self.plan.max_steps
+            if last:
+                self.stages = self.stages[-1:]  # whatever happens, the verdict is in full precision
+            residual = self._evaluate()
+            if len(self.stages) > 1:
+                if self._leaves_stage(residual):
+                    continue
+            else:
+                end = self._judge(residual.detach(), last)
+                if end is not None:
+                    return end
+                if not self.progress.clean:
+                    failed = self.progress.failed[:, None]
+                    self.z, self.fz = (torch.where(failed, self.progress.z, v) for v in (self.z, self.fz))
+            self.z, self.memory = self.plan.solver.step(self.memory, self.z, self.fz, self.size)
+        return _End.done
+
+    def confirm(self) -> _End | None:
+        """Evaluate rows that are of different iterates as one whole; None where some of them must go on."""
+        if not self.progress.mixed:
+            return _End.done
+        self.z, self.expected = self.progress.z, 0.0
+        residual = self._evaluate().detach()
+        wrong = self.progress.confirm(residual)
+        if not bool(wrong.any()):
+            return _End.done
+        apart = bool((residual[wrong] > COUPLED_GROWTH * self.tol).any())
+        return _End.coupled if self.probe and apart and repeats(self.f, self.z, self.fz) else None
+
+    def finish_rest(self) -> None:
+        """Solve for the samples that are not done in a smaller batch, with what is known of them, and put them back."""
+        rows = (~(self.trace[-1] <= self.tol)).nonzero().flatten()
+        some: Any = self.f
+        plan = replace(self.plan, max_steps=self.plan.max_steps - len(self.trace), precision=FullPrecision())
+        rest = _Run(some.select(rows), self.z[rows], plan, None, None, Rows.independent)
+        rest.floor = None if self.floor is None else self.floor[rows]
+        rest.progress, rest.judged = self.progress.select(rows), self.judged
+        memory = selected(self.memory, rows)
+        rest.z, rest.memory = plan.solver.step(memory, self.z[rows], self.fz[rows], self.size[rows])
+        if rest.advance() is _End.thinned:
+            rest.finish_rest()
+        for residual in rest.trace:
+            self.trace.append(self.trace[-1].index_copy(0, rows, residual))
+        self.progress.put(rows, rest.progress)
+
+    def kept(self) -> tuple[tuple[Tensor, Tensor] | None, ...]:
+        return tuple(self.states.get(k) for k in self.keep)
+
+    def solution(self) -> Solution:
+        progress, trace = self.progress, torch.stack(self.trace)
+        steps = _first_within(trace, self.tol, self.low_steps)
+        return Solution(
+            progress.z,
+            steps,
+            progress.residual,
+            trace,
+            progress.outcome(),
+            self.tol,
+            self.plan.relative,
+            self.low_steps,
+            states=self.kept(),
+        )
+
+    def _evaluate(self) -> Tensor:
+        """The residual that counts of every sample; f(z) and ‖f(z) − z‖ are kept."""
+        z, full = self.z, len(self.stages) == 1
+        if full and self.first is not None:
+            self.fz, self.first = self.first, None
+        elif full and self.tracked is not None and self.expected <= self.tol:
+            self.fz = self.tracked(z)
         else:
-            progress = progress or _Progress(z, size.detach(), tol)
-            if progress.finished_by(z, residual.detach(), size.detach()):
-                break
-            if not progress.clean:
-                failed = progress.failed[:, None]
-                z, fz = torch.where(failed, progress.z, z), torch.where(failed, progress.z, fz)
-        z, memory = plan.solver.step(memory, z, fz, size)
-    assert progress is not None
-    status, steps = progress.outcome(), _first_within(trace, tol, low_steps)
-    return Solution(progress.z, steps, progress.residual, torch.stack(trace), status, tol, plan.relative, low_steps)
+            self.fz = self.stages[0].evaluate(z).to(z.dtype)
+        difference = self.fz - z if self.scratch is None else torch.sub(self.fz, z, out=self.scratch)
+        residual: Tensor
+        self.size = residual = torch.linalg.vector_norm(difference, dim=1)
+        if self.plan.relative:
+            scale = torch.linalg.vector_norm(self.fz, dim=1)
+            if self.floor is None:  # a fixed point at 0 is reached when nothing is left of where it began but rounding
+                limits = torch.finfo(z.dtype)
+                largest = torch.maximum(scale, torch.linalg.vector_norm(z, dim=1)).detach()
+                self.floor = (limits.eps * largest).clamp(min=limits.tiny) + self.plan.atol / self.tol
+            residual = self.size / (scale + self.floor)
+        self.trace.append(residual.detach())
+        if len(self.trace) in self.keep:
+            self.states[len(self.trace)] = z, self.fz
+        return residual
+
+    def _leaves_stage(self, residual: Tensor) -> bool:
+        """After a step in low precision: whether to go on in a higher one, from here or from the start."""
+        self.low_steps += 1
+        worst = float(residual.max())
+        if not worst <= 2.0 * float(self.trace[0].max()) or self.low_steps > _LOW_STEPS:
+            # NaN, or no contraction: begin again in full precision, which keeps the samples apart. (Products in
+            # bfloat16 on some processors let a NaN of one row into the next.)
+            self.stages, self.floor, self.z = [Stage(self.f)], None, self.z0
+        elif worst <= self.stages[0].floor:
+            self.stages.pop(0)
+            self.z = self.fz
+        else:
+            return False
+        self.memory = self.plan.solver.init(self.z)  # differences across precisions would be noise
+        return True
+
+    def _judge(self, residual: Tensor, last: bool) -> _End | None:
+        """What follows from one evaluation in full precision; None to go on."""
+        size = self.size.detach()
+        if not self.judged:
+            self.progress = Progress(self.z, size, self.tol)
+        self.judged += 1
+        was_clean = self.progress.clean
+        verdict = self.progress.note(self.z, residual, size)
+        if self.progress.clean and verdict.within == len(residual):
+            return _End.done
+        failing = was_clean and not self.progress.clean
+        if (self.probe and failing) or (self.early and self.judged == _EARLY):
+            self.probe = self.probe and not failing
+            if rows_depend(self.f, self.z, self.fz, trials=_TRIALS if failing else 1):
+                return _End.coupled
+        if verdict.settled or last:
+            return self.confirm()
+        can_leave = getattr(self.f, "selectable", False) and self.progress.clean and not self.keep
+        if can_leave and 2 * verdict.within >= len(residual):
+            return _End.thinned
+        rate = min(verdict.worst / self.worst, 1.0) if 0.0 < self.worst < torch.inf else 1.0
+        self.worst, self.expected = verdict.worst, verdict.worst * rate
+        return None
 
 
-def _first_within(trace: list[Tensor], tol: float, ignored: int) -> Tensor:
+def _first_within(trace: Tensor, tol: float, ignored: int) -> Tensor:
     """For each sample the number of evaluations after which it was within tolerance; all of them where it never was."""
-    within = torch.stack(trace) <= tol
+    within = trace <= tol
     within[:ignored] = False
     return torch.where(within.any(0), within.int().argmax(0) + 1, len(trace))
-
-
-class _Progress:
-    """Each sample's best iterate so far, and what became of it.
-
-    Where every sample improves, as nearly always, one comparison is all that a step costs, and nothing is copied.
-    """
-
-    def __init__(self, z: Tensor, size: Tensor, tol: float) -> None:
-        self.z, self.tol = z, tol
-        self.first = self.last = size
-        self.residual = torch.full_like(size, torch.inf)
-        self.checkpoint = self.residual, self.residual
-        self.status = torch.full_like(size, _MAX_STEPS, dtype=torch.long)
-        self.clean = True
-        self.count = 0
-
-    def finished_by(self, z: Tensor, residual: Tensor, size: Tensor) -> bool:
-        """Take note of a step; True when no sample is left to go on for."""
-        # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
-        better = (residual < self.residual) & (size <= GROWING * self.first)
-        within = torch.where(better, residual, self.residual) <= self.tol
-        all_better, all_within = torch.stack([better.all(), within.all()]).tolist()
-        if all_better and self.clean:
-            self.z, self.residual, self.last = z, residual, size
-        else:
-            self._update(z, residual, size, better)
-        if all_within and self.clean:
-            return True
-        if self.count % STALL_STEPS == STALL_STEPS - 1:
-            self._look_back(size)
-        self.count += 1
-        return not self.clean and not bool((self._open & (self.residual > self.tol)).any())
-
-    def _look_back(self, size: Tensor) -> None:
-        """Every so many steps: has a sample moved on since the last look, relative to ‖f(z)‖ or at all?"""
-        residual, before = self.checkpoint
-        stuck = self.residual > STALL_SHRINK * residual
-        self._fail((size > DIVERGED_GROWTH * self.first) | (stuck & (size > GROWING * self.first)), _DIVERGED)
-        self._fail(stuck & (size > STALL_SHRINK * before), _STALLED)
-        self.checkpoint = self.residual, size
-
-    def _update(self, z: Tensor, residual: Tensor, size: Tensor, better: Tensor) -> None:
-        better = better & (self.status < _DIVERGED)
-        self.z = torch.where(better[:, None], z, self.z)
-        self.residual = torch.where(better, residual, self.residual)
-        finite = torch.isfinite(residual)
-        growing = self.last > GROWING * self.first
-        self._fail(~finite & ~growing, _NAN)
-        if bool((~torch.isfinite(self.residual)).any()):  # never a state at all: zeros, not a NaN to pass on
-            self.z = torch.nan_to_num(self.z, nan=0.0, posinf=0.0, neginf=0.0)
-        self._fail((~finite & growing) | (size > DIVERGED_GROWTH * self.first), _DIVERGED)
-        self.last = torch.where(finite, size, self.last)
-
-    @property
-    def _open(self) -> Tensor:
-        return self.status == _MAX_STEPS
-
-    def _fail(self, which: Tensor, status: int) -> None:
-        """Mark those of the open samples, unless they are within tolerance already."""
-        self.status = torch.where(which & self._open & ~(self.residual <= self.tol), status, self.status)
-        self.clean = not bool((self.status > _MAX_STEPS).any())
-
-    @property
-    def failed(self) -> Tensor:
-        return self.status > _STALLED
-
-    def outcome(self) -> Tensor:
-        """Each sample's status at the end; out of steps, with a residual well above the first, is slow divergence."""
-        self._fail(self.last > GROWING * self.first, _DIVERGED)
-        return torch.where(self.residual <= self.tol, _CONVERGED, self.status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -25,6 +25,23 @@ class Reason(StrEnum):
 REASONS = tuple(Reason)
 
 
+@dataclass(frozen=True)
+class Subject:
+    """What is solved for, in the words of an error, and what to change about it besides the solver."""
+
+    name: str = "The fixed point"
+    advice: str = ""
+
+    def gradient(self) -> Subject:
+        return Subject(f"The gradient of {self.name[0].lower()}{self.name[1:]}", self.advice)
+
+
+class Report:
+    """Carries a solution to where nothing can be returned: out of a backward pass."""
+
+    solution: Solution | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Solution:
     """A fixed point and how it was found.
@@ -32,7 +49,11 @@ class Solution:
     ``value`` is laid out like the start; each sample has the iterate of its smallest residual. ``steps`` counts, for each
     sample, the evaluations of f until it was within tolerance (or all of them); ``residuals`` is the trace, (evaluations, n),
     of ‖f(z) − z‖/‖f(z)‖, or of ‖f(z) − z‖ for absolute stopping; ``residual`` each sample's smallest, of those in full
-    precision. ``status`` holds each sample's place in `REASONS`, ``reason`` the worst of them.
+    precision. ``status`` holds each sample's place in `REASONS`, ``reason`` the worst of them. Whatever is called converged
+    was evaluated once as the whole that is returned.
+
+    ``coupled`` tells that the rows of the state turned out to depend on each other, so that it was solved as one sample;
+    ``states`` are the images of the evaluations that ``keep`` named, ``aux`` what f returned beside its state.
     """
 
     value: Any
@@ -43,6 +64,15 @@ class Solution:
     tol: float
     relative: bool
     low_precision_steps: int = 0
+    coupled: bool = False
+    states: tuple[Any, ...] = ()
+    aux: Any = None
+    gradient: Report = field(default_factory=lambda: Report())
+
+    @property
+    def backward(self) -> Solution | None:
+        """How the last backward pass through this solution was solved (its value is left out); None before there is one."""
+        return self.gradient.solution
 
     @property
     def converged(self) -> Tensor:
@@ -63,17 +93,19 @@ class Solution:
         """How often f was evaluated."""
         return len(self.residuals)
 
-    def raise_unless_converged(self, what: str = "The fixed point") -> None:
+    def raise_unless_converged(self, what: Subject | None = None) -> None:
+        """Raise `NotConverged`, with numbers and a remedy, unless every sample has converged."""
         if self.reason is Reason.converged:
             return
+        what = what or Subject()
         kind = "relative residual" if self.relative else "residual"
         failed = ~self.converged
         worst = float(self.residual[failed].max())
         count, n = int(failed.sum()), len(failed)
         which = "" if n == 1 else f" for {count} of {n} samples"
         raise NotConverged(
-            f"{what} was not found{which}: {self._meaning()} The best {kind} is {worst:.2e}, the tolerance {self.tol:.1e}, "
-            f"after {self.evaluations} evaluations. {self._remedy()}",
+            f"{what.name} was not found{which}: {self._meaning()} The best {kind} is {worst:.2e}, the tolerance "
+            f"{self.tol:.1e}, after {self.evaluations} evaluations. {self._remedy(what.advice)}",
             residual=self.residual,
             residuals=self.residuals,
             steps=self.evaluations,
@@ -95,26 +127,27 @@ class Solution:
         )
         return f"{how}ran out of steps."
 
-    def _remedy(self) -> str:
+    def _remedy(self, advice: str) -> str:
         match self.reason:
             case Reason.nan:
                 rows = (self.status == REASONS.index(Reason.nan)).nonzero().flatten().tolist()
                 return f"Look at the inputs of sample {', '.join(map(str, rows[:5]))}{', …' * (len(rows) > 5)} and at f itself."
             case Reason.diverged:
                 return (
-                    "Try another solver (Anderson(), Broyden(), Picard(damping=0.5)), or make the map contractive: a smaller "
-                    "var_a, or DEQ(well_posed='spectral')."
+                    "Try a solver that does not need f to contract, Anderson(memory=20) or Broyden(), or small steps, "
+                    f"Picard(damping=0.3); for φ(W z + u) with a monotone W, PeacemanRachford().{advice}"
                 )
             case Reason.stalled:
                 return (
-                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise try another "
-                    "solver (Anderson(), Broyden(), Picard(damping=0.5)), and see that f is deterministic (no dropout, no "
-                    "noise)."
+                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise try a longer "
+                    "memory, Anderson(memory=20), another solver, Broyden() or Picard(damping=0.3), and see that f is "
+                    f"deterministic (no dropout, no noise).{advice}"
                 )
         needed = self._steps_needed()
         more = f"Set max_steps to about {needed}, or" if needed else "Raise max_steps, or"
         return (
-            f"{more} try a solver that needs fewer (Anderson(), Broyden()); or pass throw=False to take what there is."
+            f"{more} try a solver that needs fewer evaluations (Anderson(memory=20), Broyden()); or pass throw=False to take "
+            f"what there is.{advice}"
         )
 
     def _rate(self) -> float:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.window import Window, window
 
 
 class Solver(ABC):
@@ -46,31 +47,42 @@ class Picard(Solver):
 
 
 @dataclass
-class _History:
-    """The last iterates and their images, newest last, and whether acceleration has begun; until then, only the last one."""
+class _Pace:
+    """How fast plain steps shrink the batch's largest residual, and whether that was too slow once."""
 
-    z: tuple[Tensor, ...] = ()
-    fz: tuple[Tensor, ...] = ()
     size: Tensor | None = None
     engaged: bool = False
 
-    def next(self, z: Tensor, fz: Tensor, size: Tensor, memory: int, engage: float) -> _History:
-        """With (z, f(z)) added; engaged once the largest residual shrinks by less than the factor `engage`."""
+    def next(self, size: Tensor, engage: float) -> _Pace:
+        """With one more step, engaged once the largest residual shrinks by less than the factor `engage`."""
         engaged = self.engaged or (self.size is not None and not bool(size.max() <= engage * self.size.max()))
-        if not engaged:  # nothing to mix yet, and memory that is given back at once is quicker to get again
-            return _History((z,), (fz,), size)
-        keep = memory + 1
-        return _History((*self.z, z)[-keep:], (*self.fz, fz)[-keep:], size, engaged)
+        return _Pace(size, engaged)
+
+
+@dataclass
+class _Mixture:
+    """What Anderson remembers: the last residual and image as they are, and the differences of those before; until it is
+    engaged, the last iterate and image alone."""
+
+    pace: _Pace = field(default_factory=_Pace)
+    last: tuple[Tensor, Tensor] | None = None
+    residuals: Window | None = None
+    images: Window | None = None
+
+    @property
+    def mixed(self) -> int:
+        """How many differences there are to mix."""
+        return 0 if self.residuals is None else self.residuals.stacked().shape[1] - 1
 
 
 @dataclass(frozen=True)
 class Anderson(Solver):
     """Anderson mixing: z ← Σ α_j (z_j + damping·r_j), with r = f(z) − z and α, Σ α_j = 1, minimising ‖Σ α_j r_j‖.
 
-    Written in differences ΔZ, ΔR of the last `memory` + 1 iterates and residuals: z ← z + damping·r − (ΔZ + damping·ΔR) γ,
-    where γ minimises ‖r − ΔR γ‖² + ridge·mean(‖Δr_j‖²)·‖γ‖². The ridge is relative, so it means the same far from and close
-    to the solution. As long as plain steps shrink the batch's largest residual by the factor `engage`, they are taken as they
-    are: where Picard is good nothing is better, and mixing would only cost time.
+    Written in differences ΔF, ΔR of the last `memory` + 1 images and residuals, with c = 1 − damping:
+    z ← f − c·r − (ΔF − c·ΔR) γ, where γ minimises ‖r − ΔR γ‖² + ridge·mean(‖Δr_j‖²)·‖γ‖². The ridge is relative, so it
+    means the same far from and close to the solution. As long as plain steps shrink the batch's largest residual by the
+    factor `engage`, they are taken as they are: where Picard is good nothing is better, and mixing would only cost time.
 
     Ref: Anderson (1965); Walker & Ni (2011).
     """
@@ -87,28 +99,49 @@ class Anderson(Solver):
         if not 0.0 <= self.ridge < math.inf:
             raise BadInput(f"The ridge of Anderson must be a finite number ≥ 0, got {self.ridge!r}.")
 
-    def init(self, z: Tensor) -> _History:  # noqa: ARG002
-        return _History()
+    def init(self, z: Tensor) -> _Mixture:  # noqa: ARG002
+        return _Mixture()
 
-    def step(self, memory: _History, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, _History]:
-        now = memory.next(z, fz, size, self.memory, self.engage)
+    def step(self, memory: _Mixture, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, _Mixture]:
+        pace = memory.pace.next(size, self.engage)
         plain = fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
-        if not now.engaged or len(now.z) < 2:
+        if not pace.engaged:
+            return plain, _Mixture(pace, (z, fz))
+        residuals, images = memory.residuals, memory.images
+        if residuals is None or images is None:
+            residuals, images = (window(z, self.memory + 1, differences=True) for _ in range(2))
+            if memory.last is not None:
+                before, image = memory.last
+                residuals, images = residuals.push(image - before), images.push(image)
+        residuals, images = residuals.push(fz - z), images.push(fz)
+        now = _Mixture(pace, None, residuals, images)
+        weights = self._weights(residuals, z.dtype)
+        if weights is None:
             return plain, now
-        iterates = torch.stack(now.z, dim=1)  # (n, k + 1, d)
-        residuals = torch.stack(now.fz, dim=1) - iterates
-        dz, dr = iterates.diff(dim=1), residuals.diff(dim=1)  # (n, k, d)
-        gram, along = dr @ dr.mT, dr @ residuals[:, -1, :, None]
-        if z.dtype in (torch.float16, torch.bfloat16):  # no linear solver works in these
-            gram, along = gram.float(), along.float()
+        mixed = torch.bmm(weights, images.stacked())
+        if self.damping < 1.0:
+            mixed = mixed - (1.0 - self.damping) * torch.bmm(weights, residuals.stacked())
+        return mixed[:, 0], now
+
+    def _weights(self, residuals: Window, dtype: torch.dtype) -> Tensor | None:
+        """(n, 1, k + 1): 1 for the newest vector and −γ for the differences; None where there is no difference yet."""
+        held, newest = residuals.stacked(), residuals.newest
+        others = [j for j in range(held.shape[1]) if j != newest]
+        if not others:
+            return None
+        gram = torch.bmm(held, held.mT)
+        if dtype in (torch.float16, torch.bfloat16):  # no linear solver works in these
+            gram = gram.float()
+        along = gram[:, others, newest, None]
+        gram = gram[:, others][:, :, others]
         mean = gram.diagonal(dim1=1, dim2=2).mean(1)
-        ridge = max(self.ridge, torch.finfo(z.dtype).eps) * mean
-        gram = gram + torch.diag_embed(ridge[:, None].expand(-1, dr.shape[1]))
-        gamma = torch.linalg.solve_ex(gram, along)[0].to(z.dtype)  # (n, k, 1)
-        mixed = plain - (gamma.mT @ (dz + self.damping * dr))[:, 0]
+        ridge = max(self.ridge, torch.finfo(dtype).eps) * mean
+        gram = gram + torch.diag_embed(ridge[:, None].expand(-1, len(others)))
+        gamma = torch.linalg.solve_ex(gram, along)[0]  # (n, k, 1)
         # A sample that stands still, or moves by rounding only, has no history to mix (0/0): it takes a plain step.
         usable = (mean > 0) & torch.isfinite(gamma).all(1)[:, 0]
-        return torch.where(usable[:, None], mixed, plain), now
+        gamma = torch.where(usable[:, None], gamma[..., 0], 0.0).to(dtype)
+        return torch.cat([-gamma[:, :newest], torch.ones_like(gamma[:, :1]), -gamma[:, newest:]], dim=1)[:, None]
 
 
 @dataclass(frozen=True)
@@ -132,43 +165,62 @@ class Broyden(Solver):
         return _Inverse()
 
     def step(self, memory: _Inverse, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, _Inverse]:
-        now = memory.history.next(z, fz, size, 1, self.engage)
-        if not now.engaged or len(now.z) < 2 or len(memory.left) == self.memory:
-            return fz, _Inverse(now)
+        pace = memory.pace.next(size, self.engage)
         g = fz - z
-        dz, dg = z - now.z[0], g - (now.fz[0] - now.z[0])
+        if not pace.engaged or memory.last is None or memory.terms == self.memory:
+            return fz, _Inverse(pace, (z, g))
+        before, g_before = memory.last
+        dz, dg = z - before, g - g_before
         back = memory.apply_transposed(dz)  # Hᵀ Δz
+        forward, ahead = memory.apply(g, dg)
         denominator = (back * dg).sum(1, keepdim=True)  # Δzᵀ H Δg
         noise = torch.finfo(z.dtype).eps * _length(back) * _length(dg)
         usable = denominator.abs() > noise
-        change = (dz - memory.apply(dg)) / torch.where(usable, denominator, 1.0)
-        inverse = _Inverse(
-            now,
-            (*memory.left, torch.where(usable, change, 0.0)),
-            (*memory.right, back),
-        )
-        return z - inverse.apply(g), inverse
+        change = torch.where(usable, (dz - ahead) / torch.where(usable, denominator, 1.0), 0.0)
+        following = z - forward - change * (back * g).sum(1, keepdim=True)
+        if memory.left is None or memory.right is None:
+            left, right = (window(z, self.memory) for _ in range(2))
+        else:
+            left, right = memory.left, memory.right
+        return following, _Inverse(pace, (z, g), left.push(change), right.push(back), memory.terms + 1)
 
 
 @dataclass
 class _Inverse:
-    """H = −I + Σ left_j right_jᵀ, and the iterate that it was last updated at."""
+    """H = −I + Σ left_j right_jᵀ, and (z, g) where it was last updated."""
 
-    history: _History = field(default_factory=_History)
-    left: tuple[Tensor, ...] = ()
-    right: tuple[Tensor, ...] = ()
+    pace: _Pace = field(default_factory=_Pace)
+    last: tuple[Tensor, Tensor] | None = None
+    left: Window | None = None
+    right: Window | None = None
+    terms: int = 0
 
-    def apply(self, v: Tensor) -> Tensor:
-        return _rank_one_sum(-v, self.left, self.right, v)
+    def apply(self, v: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """H v and H w, in one pass over the terms."""
+        if self.left is None or self.right is None:
+            return -v, -w
+        both = torch.stack([v, w], dim=1)
+        image = torch.bmm(torch.bmm(both, self.right.stacked().mT), self.left.stacked()) - both
+        return image[:, 0], image[:, 1]
 
     def apply_transposed(self, v: Tensor) -> Tensor:
-        return _rank_one_sum(-v, self.right, self.left, v)
+        if self.left is None or self.right is None:
+            return -v
+        return torch.bmm(torch.bmm(v[:, None], self.left.stacked().mT), self.right.stacked())[:, 0] - v
 
 
-def _rank_one_sum(total: Tensor, left: tuple[Tensor, ...], right: tuple[Tensor, ...], v: Tensor) -> Tensor:
-    for a, b in zip(left, right, strict=True):
-        total = total + a * (b * v).sum(1, keepdim=True)
-    return total
+def selected(memory: Any, rows: Tensor) -> Any:
+    """What a solver remembers of some of the samples: tensors, windows and tuples or dataclasses of them; the rest stays."""
+    if isinstance(memory, Tensor):
+        return memory[rows] if memory.ndim else memory
+    if isinstance(memory, tuple):
+        return tuple(selected(part, rows) for part in memory)
+    select = getattr(memory, "select", None)
+    if select is not None:
+        return select(rows)
+    if is_dataclass(memory) and not isinstance(memory, type):
+        return replace(memory, **{part.name: selected(getattr(memory, part.name), rows) for part in fields(memory)})
+    return memory
 
 
 def _length(v: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from notsodeep.fixed_points.affine import AffineStep
 from notsodeep.fixed_points.implicit import equilibrium
 from notsodeep.fixed_points.loop import Plan
 from notsodeep.fixed_points.precision import MixedPrecision, Precision
-from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
@@ -30,6 +30,9 @@ from notsodeep.models.well_posed import parametrization
 from notsodeep.numerics.safe import positive
 
 Function = Callable[[Tensor], Tensor]
+_SUBJECT = Subject(
+    "The equilibrium of the DEQ", " Or make the map contractive: a smaller var_a, or DEQ(well_posed='spectral')."
+)
 _SAMPLE = 4096  # entries of a weight that tell whether it was trained
 
 
@@ -61,6 +64,7 @@ class DEQ(nn.Module):
         max_steps: int = 200,
         precision: Precision = MixedPrecision(),  # noqa: B008 (a frozen value)
         throw: bool = True,
+        atol: float = 0.0,
         tau0: float = 1.0,
         bias: bool = False,
         readout_bias: bool = False,
@@ -82,7 +86,7 @@ class DEQ(nn.Module):
         usual = Broyden() if well_posed == "monotone" else Anderson()
         self.adjoint = ImplicitAdjoint(usual, throw=throw) if adjoint is None else adjoint
         require_adjoint(self.adjoint)
-        self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw)
+        self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw, atol)
         still = checks.names(frozen, ("A", "B", "readout"), "frozen")
         self.A = gaussian(self.width, self.width, generator, device, dtype)
         self.B = gaussian(self.width, self.in_features, generator, device, dtype)
@@ -137,7 +141,7 @@ class DEQ(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             weight, u = self.terms(x.reshape(-1, self.in_features))
             start = self._swept(weight, u)
-            found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, "The equilibrium of the DEQ")
+            found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, _SUBJECT)
             return replace(found, value=self._as_features(found.value, x))
 
     def features(self, x: Tensor) -> Tensor:

@@ -56,6 +56,12 @@ EQUILIBRIUM_RTOL = {"float64": 1e-10, "float32": 1e-5, "bfloat16": 1e-2, "float1
 DIVERGED_GROWTH, GROWING = 1e6, 10.0
 """A residual that many times its first one will not come back; one past the second had begun to go."""
 
+CHANGED_FACTOR = 10.0
+"""A map evaluated again at its fixed point moves it by no more than this many tolerances, or is another map."""
+
+COUPLED_GROWTH = 2.0
+"""A sample that was within tolerance, and is this many tolerances away with other rows beside it, depends on them."""
+
 STALL_STEPS, STALL_SHRINK = 40, 0.99
 """A best residual that shrinks by less than this factor in so many steps has stalled."""
 

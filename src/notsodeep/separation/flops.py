@@ -44,8 +44,8 @@ class Counted(Solver):
 
     def step(self, memory: Any, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, Any]:
         following, memory = self.solver.step(memory, z, fz, size)
-        mixed = len(memory.z) - 1
-        own = (2.0 * mixed**2 + 7.0 * mixed) * z.shape[1] + 2.0 / 3.0 * mixed**3 if memory.engaged else 0.0
+        mixed = memory.mixed
+        own = (2.0 * mixed**2 + 7.0 * mixed) * z.shape[1] + 2.0 / 3.0 * mixed**3
         self.solves = Solves(self.solves.evaluations + 1.0, self.solves.mixing + own)
         return following, memory
 

@@ -16,7 +16,7 @@ from notsodeep.fixed_points.affine import AffineStep
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.implicit import equilibrium
 from notsodeep.fixed_points.loop import Plan
-from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.models import checks
 
@@ -114,7 +114,7 @@ class ReluDEQ(nn.Module):
             u = functional.linear(x.reshape(-1, self.in_features), self.U, self.b)
             chain = longest_chain(self.W)
             start = torch.relu(u) if chain is None else self._swept(u, chain)
-            what = "The equilibrium of the ReluDEQ"
+            what = Subject("The equilibrium of the ReluDEQ", " Or make W smaller: with ‖W‖ < 1 plain steps converge.")
             found = equilibrium(self.step, start, (self.W, u), self.plan, self.adjoint, what)
             z = found.value if chain is None else start
             return replace(found, value=z.reshape(*x.shape[:-1], self.width))

@@ -1,0 +1,78 @@
+"""The user's f, a function of states, as a map of (n, d) matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+from notsodeep.fixed_points.adjoint import Adjoint, UnrolledAdjoint
+from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.solution import Solution
+
+
+@dataclass(frozen=True, eq=False)
+class StateMap:
+    """matrix ↦ pack(f(unpack(matrix), *inputs, *args)); where `aux`, f returns (state, something)."""
+
+    f: Callable[..., Any]
+    layout: Layout
+    inputs: tuple[Tensor, ...]
+    args: tuple[Tensor, ...]
+    aux: bool = False
+
+    def __post_init__(self) -> None:
+        wrong = [tuple(x.shape) for x in self.inputs if not x.ndim or len(x) != self.layout.samples]
+        if wrong:
+            raise BadInput(
+                f"inputs have one row for each sample, of which the state has {self.layout.samples}; got shape {wrong[0]}. "
+                "Tensors without such rows go into args."
+            )
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return self.of_tensors(z, *self.inputs, *self.args)
+
+    def of_tensors(self, z: Tensor, *tensors: Tensor) -> Tensor:
+        """The map with other tensors in place of the inputs and arguments."""
+        version = None if z.is_inference() else z._version
+        image = self.f(self.layout.unpack(z), *tensors)
+        if self.aux:
+            image = self._pair(image)[0]
+        matrix = self.layout.pack(self.layout.check(image)).to(z.dtype)
+        if version is not None and z._version != version:
+            raise BadInput(
+                "f changes its state in place, so there is nothing left to compare with: let it work on z.clone()."
+            )
+        return matrix
+
+    @property
+    def selectable(self) -> bool:
+        """Whether it can be evaluated for some of the samples: only where it knows what belongs to each."""
+        return bool(self.inputs)
+
+    def select(self, rows: Tensor) -> StateMap:
+        """The map of some of the samples."""
+        return replace(self, layout=self.layout.of_rows(len(rows)), inputs=tuple(x[rows] for x in self.inputs))
+
+    def beside(self, state: Any) -> Any:
+        """What f returns beside its state, at `state`."""
+        return self._pair(self.f(state, *self.inputs, *self.args))[1]
+
+    def kept(self, pair: tuple[Tensor, Tensor] | None, solution: Solution, adjoint: Adjoint) -> Any:
+        """The image of a kept evaluation, with the gradient of one step; the solution where the loop had ended before."""
+        if pair is None:
+            return self.layout.unpack(solution.value)
+        z, image = pair
+        if torch.is_grad_enabled() and not isinstance(adjoint, UnrolledAdjoint):
+            image = self(z.detach())
+        return self.layout.unpack(image)
+
+    @staticmethod
+    def _pair(returned: Any) -> tuple[Any, Any]:
+        if not isinstance(returned, tuple) or len(returned) != 2:
+            raise BadInput(f"With aux=True f must return (state, something); it returned {type(returned).__name__}.")
+        return returned

@@ -1,0 +1,59 @@
+"""f evaluated with a graph, so that the last evaluation of a solve serves its backward pass too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.fixed_points.capture import mark_state
+from notsodeep.fixed_points.precision import Map
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A state z, a leaf, and its image f(z) with the graph between them."""
+
+    z: Tensor
+    image: Tensor
+
+    @staticmethod
+    def of(f: Map, z: Tensor) -> Graph:
+        """The graph of f at z."""
+        with torch.enable_grad():
+            leaf = mark_state(z.detach().requires_grad_())
+            return Graph(leaf, f(leaf))
+
+    def pull(self, u: Tensor) -> Tensor | None:
+        """Jᵀu, in the shape of u; None where the image does not depend on the state."""
+        (found,) = torch.autograd.grad(
+            self.image, self.z, u.reshape(self.image.shape), retain_graph=True, allow_unused=True
+        )
+        return None if found is None else found.reshape(u.shape)
+
+
+class Tracked:
+    """Evaluates f with a graph and holds the last one.
+
+    The loop asks for it where it expects to be done with this evaluation, and at the first one: what f caches then keeps its
+    graph.
+    """
+
+    def __init__(self, f: Map) -> None:
+        self.f = f
+        self.graph: Graph | None = None
+
+    def __call__(self, z: Tensor) -> Tensor:
+        self.graph = None  # that of an earlier guess is given back first
+        self.graph = Graph.of(self.f, z)
+        return self.graph.image.detach()
+
+    def at(self, z: Tensor) -> Graph:
+        """The graph at z, which is evaluated unless it was the last."""
+        held = self.graph
+        if held is None or held.z.data_ptr() != z.data_ptr() or held.z.numel() != z.numel():
+            held = None
+            self(z)
+        assert self.graph is not None
+        return self.graph
