@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from torch.profiler import ProfilerActivity, profile
 
@@ -15,7 +17,7 @@ def peak_memory(call: Callable[[], object]) -> float:
     allocator keeps for later.
     """
     call()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+    with _silent_errors(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         call()
     events = [event for event in recorded.profiler.kineto_results.events() if event.name() == "[memory]"]
     now = highest = 0
@@ -23,3 +25,16 @@ def peak_memory(call: Callable[[], object]) -> float:
         now += event.nbytes()
         highest = max(highest, now)
     return highest / 2**20
+
+
+@contextmanager
+def _silent_errors() -> Iterator[None]:
+    """Without the lines that the profiler writes of each beginning and end, past Python, whatever its log level."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

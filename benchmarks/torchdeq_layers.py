@@ -19,7 +19,7 @@ from tests.clients.client import Client, Counted, Problem, draw
 
 __all__ = ["CLIENTS", "Client", "Counted", "Problem", "Setting", "Tuned", "all_tuned", "draw", "tuned"]
 
-_LOOSEST, _TIGHTEST = 10.0, 0.01  # of its tolerance, relative to the residual asked for
+_TIGHTEST, _SHRINK = 0.01, 0.8
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,12 @@ class Tuned:
     residual: float
 
 
-def tuned(client: Client, problem: Problem, solver: str, max_steps: int, shrink: float) -> Tuned | None:
-    """`solver` at the first good one of tolerances that shrink by `shrink`; None where none is, in `max_steps`."""
-    factor = _LOOSEST
+def tuned(client: Client, problem: Problem, solver: str, max_steps: int, loosest: float) -> Tuned | None:
+    """`solver` at the first good one of ever smaller tolerances, from `loosest` times the residual that is asked for.
+
+    None where none is good, or where it is not reached in `max_steps`.
+    """
+    factor = loosest
     while factor > _TIGHTEST:
         setting = Setting(solver, factor * client.tol, client.tol, max_steps, max_steps)
         counted = Counted(problem.f)
@@ -90,9 +93,9 @@ def tuned(client: Client, problem: Problem, solver: str, max_steps: int, shrink:
             return Tuned(Setting(solver, setting.tol, client.tol, few + 2, few + few // 2 + 10), few, residual)
         if counted.evaluations >= max_steps:
             return None
-        factor *= shrink
+        factor *= _SHRINK
     return None
 
 
-def all_tuned(client: Client, problem: Problem, max_steps: int, shrink: float = 0.8) -> dict[str, Tuned | None]:
-    return {solver: tuned(client, problem, solver, max_steps, shrink) for solver in SOLVERS}
+def all_tuned(client: Client, problem: Problem, max_steps: int, loosest: float = 10.0) -> dict[str, Tuned | None]:
+    return {solver: tuned(client, problem, solver, max_steps, loosest) for solver in SOLVERS}

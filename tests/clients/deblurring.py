@@ -89,7 +89,7 @@ def build(
 DEBLURRING = Client(
     "deblurring",
     build,
-    partial(build, batch=8, side=64, features=32),
+    partial(build, batch=4, side=64, features=16),
     tol=1e-5,  # at 1e-4 a relu is on the wrong side of its kink, and any gradient there is 7e-2 off
     damping=0.7,
 )

@@ -61,7 +61,7 @@ def build(
 GRAPH_NETWORK = Client(
     "implicit graph network",
     build,
-    partial(build, features=64, nodes=1000, degree=4, inputs=32),
+    partial(build, features=64, nodes=600, degree=4, inputs=32),
     samples=0,
     tol=1e-5,
 )

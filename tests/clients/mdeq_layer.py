@@ -100,5 +100,5 @@ def build(
 MDEQ_LAYER = Client(
     "multiscale DEQ",
     build,
-    partial(build, batch=8, channels=(24, 48), side=16, groups=8),
+    partial(build, batch=4, channels=(24, 48), side=16, groups=8),
 )

@@ -96,7 +96,7 @@ MONOTONE_CONVOLUTION = Client(
 MONOTONE_CONVOLUTION_HARD = Client(
     "monotone convolution, hard",
     HARD,
-    partial(HARD, batch=8, channels=32, side=16),
+    partial(HARD, batch=4, channels=16, side=8),
     tol=1e-5,
     solver=nsd.Anderson(memory=30, engage=0.0),  # PeacemanRachford(alpha=…), once f can be given as Activated
     adjoint_solver=nsd.Anderson(memory=30, engage=0.0),

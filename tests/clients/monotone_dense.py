@@ -70,7 +70,7 @@ MONOTONE_DENSE = Client(
 MONOTONE_DENSE_HARD = Client(
     "monotone dense, hard",
     HARD,
-    partial(HARD, batch=128, inputs=784, width=600),
+    partial(HARD, batch=32, inputs=64, width=150),
     tol=1e-5,
     solver=nsd.Anderson(memory=30, engage=0.0),  # PeacemanRachford(alpha=…), once f can be given as Activated
     adjoint_solver=nsd.Anderson(memory=30, engage=0.0),

@@ -61,5 +61,5 @@ def build(
 TRANSFORMER_LAYER = Client(
     "transformer layer",
     build,
-    partial(build, batch=8, length=64, width=128, heads=4, hidden=256),
+    partial(build, batch=4, length=48, width=128, heads=4, hidden=256),
 )
