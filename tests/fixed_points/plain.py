@@ -11,13 +11,6 @@ import notsodeep as nsd
 WIDTH = 5
 
 
-def later(reason):
-    """What does not work yet; to be taken off when it does."""
-    import pytest  # not at the top: the processes of the distributed test have no use for it
-
-    return pytest.mark.xfail(strict=False, reason=reason)
-
-
 def solved(f, z0, **options):
     return nsd.fixed_point(f, z0, **{"tol": 1e-12, **options}).value
 

@@ -19,7 +19,6 @@ from .plain import (
     assert_same_module,
     contracting,
     derivatives,
-    later,
     looped,
     loss,
     reference,
@@ -145,7 +144,6 @@ def test_nested_states(name, device):
     assert type(solved(f, start)) is type(start)
 
 
-@later("BadInput: f must return what it is given")
 def test_a_list_for_a_tuple(device):
     linear, x = contracting(device=device), samples(device=device)
     f = lambda s: list(torch.tanh(linear(torch.cat(list(s), dim=1)) + x).split([2, 3], dim=1))  # noqa: E731
@@ -174,7 +172,6 @@ def test_memory_layouts(layout, device):
     assert solved(f, z0).is_contiguous()  # as are the states that f is given
 
 
-@later("BadInput: must be a float tensor")
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 def test_complex_states(dtype, device):
     real = torch.float32 if dtype == torch.complex64 else torch.float64

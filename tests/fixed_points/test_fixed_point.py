@@ -20,8 +20,8 @@ def test_a_solution_tells_how_it_was_found():
     rates = torch.tensor([[0.1], [0.5], [0.9]], dtype=torch.float64)
     found = solve(lambda z: rates * z + 1.0, tol=1e-6, max_steps=300)
     torch.testing.assert_close(found.value, (1.0 / (1.0 - rates)).expand(3, 4), rtol=1e-4, atol=0.0)
-    assert found.steps[0] < found.steps[1] < found.steps[2] == found.evaluations
-    assert found.residuals.shape == (found.evaluations, 3)
+    assert found.steps[0] < found.steps[1] < found.steps[2] == len(found.residuals)
+    assert found.residuals.shape == (found.evaluations - found.extra, 3)
     for sample, steps in enumerate(found.steps.tolist()):
         assert found.residuals[steps - 1, sample] <= 1e-6 < found.residuals[steps - 2, sample]
     torch.testing.assert_close(found.residual, found.residuals.amin(0))
@@ -63,7 +63,7 @@ def test_failures_are_told_apart(f, options, reason):
         nsd.fixed_point(f, options.pop("z0", Z0), nsd.Picard(), **options)
     assert error.value.reason == reason
     assert error.value.residual.shape == (3,)
-    assert error.value.steps == found.evaluations
+    assert error.value.residuals.shape == found.residuals.shape
     assert {"diverged": "contractive", "stalled": "stopped shrinking", "nan": "NaN", "max_steps": "max_steps"}[
         reason
     ] in str(error.value)

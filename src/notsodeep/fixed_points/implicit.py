@@ -92,7 +92,9 @@ def followed(
         if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
             z = _phantom(f, z, adjoint)
         if tracked is not None:
-            z = _attach(task, tracked.at(z), z, seen, len(solution.status))
+            graph, again = tracked.at(z)
+            solution = replace(solution, extra=solution.extra + again)
+            z = _attach(task, graph, z, seen, len(solution.status))
         return _with_value(solution, z)
 
 

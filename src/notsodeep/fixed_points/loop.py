@@ -142,6 +142,7 @@ def _as_one(run: _Run) -> Solution:
         residuals=torch.cat([trace, whole.residuals]),
         low_precision_steps=run.low_steps,
         coupled=True,
+        extra=run.extra,
         states=run.kept(),
     )
 
@@ -174,7 +175,7 @@ class _Run:
         self.floor: Tensor | None = None
         self.trace: list[Tensor] = []
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
-        self.judged = self.low_steps = 0
+        self.judged = self.low_steps = self.extra = 0
         self.worst, self.expected = torch.inf, 0.0
         self.scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
 
@@ -208,7 +209,7 @@ class _Run:
         if not bool(wrong.any()):
             return _End.done
         apart = bool((residual[wrong] > COUPLED_GROWTH * self.tol).any())
-        return _End.coupled if self.probe and apart and repeats(self.f, self.z, self.fz) else None
+        return _End.coupled if self.probe and apart and repeats(self._probed, self.z, self.fz) else None
 
     def finish_rest(self) -> None:
         """Solve for the samples that are not done in a smaller batch, with what is known of them, and put them back."""
@@ -242,6 +243,7 @@ class _Run:
             self.plan.relative,
             self.low_steps,
             states=self.kept(),
+            extra=self.extra,
         )
 
     def _evaluate(self) -> Tensor:
@@ -267,6 +269,10 @@ class _Run:
         if len(self.trace) in self.keep:
             self.states[len(self.trace)] = z, self.fz
         return residual
+
+    def _probed(self, z: Tensor) -> Tensor:
+        self.extra += 1
+        return self.f(z)
 
     def _leaves_stage(self, residual: Tensor) -> bool:
         """After a step in low precision: whether to go on in a higher one, from here or from the start."""
@@ -297,7 +303,7 @@ class _Run:
         failing = was_clean and not self.progress.clean
         if (self.probe and failing) or (self.early and self.judged == _EARLY):
             self.probe = self.probe and not failing
-            if rows_depend(self.f, self.z, self.fz, trials=_TRIALS if failing else 1):
+            if rows_depend(self._probed, self.z, self.fz, trials=_TRIALS if failing else 1):
                 return _End.coupled
         if verdict.settled or last:
             return self.confirm()

@@ -65,6 +65,7 @@ class Solution:
     relative: bool
     low_precision_steps: int = 0
     coupled: bool = False
+    extra: int = 0
     states: tuple[Any, ...] = ()
     aux: Any = None
     gradient: Report = field(default_factory=lambda: Report())
@@ -90,8 +91,9 @@ class Solution:
 
     @property
     def evaluations(self) -> int:
-        """How often f was evaluated."""
-        return len(self.residuals)
+        """How often f was evaluated; `extra` of them are not in the trace: they looked for rows that depend on each other,
+        or made the graph of the backward pass."""
+        return len(self.residuals) + self.extra
 
     def raise_unless_converged(self, what: Subject | None = None) -> None:
         """Raise `NotConverged`, with numbers and a remedy, unless every sample has converged."""

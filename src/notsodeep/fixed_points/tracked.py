@@ -49,11 +49,10 @@ class Tracked:
         self.graph = Graph.of(self.f, z)
         return self.graph.image.detach()
 
-    def at(self, z: Tensor) -> Graph:
-        """The graph at z, which is evaluated unless it was the last."""
+    def at(self, z: Tensor) -> tuple[Graph, bool]:
+        """The graph at z, and whether f had to be evaluated for it: not where this was the last evaluation."""
         held = self.graph
-        if held is None or held.z.data_ptr() != z.data_ptr() or held.z.numel() != z.numel():
-            held = None
-            self(z)
-        assert self.graph is not None
-        return self.graph
+        if held is not None and held.z.data_ptr() == z.data_ptr() and held.z.numel() == z.numel():
+            return held, False
+        held = self.graph = None
+        return Graph.of(self.f, z), True
