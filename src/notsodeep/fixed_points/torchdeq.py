@@ -6,9 +6,8 @@ torchdeq. docs/torchdeq.md says what differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,10 +16,16 @@ from torch import Tensor, nn
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.loop import Rows, iterate
 from notsodeep.fixed_points.precision import Map
-from notsodeep.fixed_points.torchdeq_gradients import Implicit, Phantom, Writer, spectral_radius
+from notsodeep.fixed_points.state_map import StateMap
 from notsodeep.fixed_points.torchdeq_options import Method, Options
-from notsodeep.fixed_points.torchdeq_solve import solve
+from notsodeep.fixed_points.tracked import Graph
+from notsodeep.numerics.arnoldi import spectral_radii
+
+Writer = Callable[[dict[str, Tensor]], object]
+_UNKNOWN = 1e8  # what torchdeq calls a residual that was never measured
+_NONZERO = 1e-9  # added to a norm that something is divided by
 
 
 def get_deq(args: Any = None, **kwargs: Any) -> DEQLayer:
@@ -93,77 +98,173 @@ class DEQLayer(nn.Module):
             BadInput: For options that are not known or cannot be had, and for a func that changes its state's shape or changes
                 it in place.
         """
-        state = _State.of(func, z_init)
-        z = state.layout.pack(state.start).detach().clone()
-        step, options, more = state.step, self.options, dict(solver_kwargs or {})
+        step, z = _of_matrices(func, z_init)
+        options, unpack = self.options, step.layout.unpack
+        method = options.forward(self.training, solver_kwargs or {})
         if not self.training:
-            budget = options.evaluation_steps
-            found = solve(step, z, Method.of(options.f_solver, budget, options.f_tol, options.f_stop_mode, more))
-            radius = spectral_radius(step, found.value) if sradius_mode else z.new_zeros(1)
-            return [state.layout.unpack(found.value)], {**found.info, "sradius": radius}
-        method = Method.of(options.f_solver, options.f_max_iter, options.f_tol, options.f_stop_mode, more)
-        grads = self._gradients(method.max_iter, backward_writer)
-        states: list[Tensor] = []
+            found = _solve(step, z, method)
+            radius = _spectral_radius(step, found.best) if sradius_mode else z.new_zeros(1)
+            return [unpack(found.best)], {**found.info(), "sradius": radius}
+        phantom_steps, states = options.phantom_steps(method.max_iter), []
         if options.core == "indexing":
-            *marks, _ = options.marks(method.max_iter)
-            found = solve(step, z, method, marks)
-            for kept, grad in zip([*found.kept, found.value], grads, strict=True):
-                states += grad(step, kept)
+            marks = options.marks(method.max_iter)
+            found = _solve(step, z, method, marks)
+            starts = [found.kept.get(mark, found.best) for mark in marks]  # the solution, where it was there before
+            for start, count in zip(starts, phantom_steps, strict=False):
+                states += self._phantom(step, start, count)
         else:
-            for budget, grad in zip(options.slices(method.max_iter), grads, strict=True):
-                found = solve(step, z, replace(method, max_iter=budget))
-                states += grad(step, found.value)
+            *budgets, last = options.slices(method.max_iter)
+            for budget, count in zip(budgets, phantom_steps, strict=False):
+                states += self._phantom(step, _solve(step, z, replace(method, max_iter=budget)).best, count)
                 z = states[-1].detach()
-        return [state.layout.unpack(one) for one in states], found.info
-
-    def _gradients(self, max_iter: int, writer: Writer | None) -> list[Callable[[Map, Tensor], list[Tensor]]]:
-        """For each state of a training pass, what puts a gradient on it."""
-        options = self.options
-        steps = options.phantom_steps(max_iter)
-        grads: list[Any] = [Phantom(k, options.tau, options.sup_gap, options.sup_loc) for k in steps]
+            found = _solve(step, z, replace(method, max_iter=last))
         if options.implicit:
-            backward = Method.of(options.b_solver, options.b_max_iter, options.b_tol, options.b_stop_mode)
-            grads[-1] = Implicit(backward, writer)
-        return grads
+            states.append(_exact(step, found.best, options.backward(), backward_writer))
+        else:
+            states += self._phantom(step, found.best, phantom_steps[-1])
+        return [unpack(state) for state in states], found.info()
+
+    def _phantom(self, step: Map, z: Tensor, count: int) -> list[Tensor]:
+        """Damped steps that are differentiated: every `sup_gap`-th; otherwise those in `sup_loc`, and the last."""
+        damped, gap, states = _damped(step, self.options.tau), self.options.sup_gap, []
+        for k in range(1, count + 1):
+            z = damped(z)
+            if k % gap == 0 if gap > 0 else k in self.options.sup_loc:
+                states.append(z)
+        return states if gap > 0 else [*states, z]
 
     def extra_repr(self) -> str:
         return repr(self.options)
 
 
-@dataclass(frozen=True, eq=False)
-class _State:
-    """func on a state of one tensor or several, as a map of (n, d)."""
+def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tensor]:
+    """func as a map of (n, d) matrices, in the autocast of now whatever the solver works in, and the start."""
+    if not callable(func):
+        raise BadInput(f"func must be a function of the state, got {type(func).__name__}.")
+    if not isinstance(z_init, Tensor | list | tuple):
+        raise BadInput(f"z_init must be a tensor, or a tuple or list of tensors; got {type(z_init).__name__}.")
+    start = z_init if isinstance(z_init, Tensor) else list(z_init)
+    layout = Layout.of(start, axes=1)
+    z = layout.pack(start).detach().clone()
+    kind = z.device.type
+    dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
 
-    func: Callable[..., Any]
-    start: Any
-    layout: Layout
-    autocast: tuple[str, torch.dtype] | None
-    """That of the call, in which func is evaluated whatever the solver works in."""
+    def of_state(state: Any) -> Any:
+        with torch.autocast(kind, dtype=dtype, enabled=enabled):
+            return func(state) if isinstance(state, Tensor) else func(*state)
 
-    @staticmethod
-    def of(func: Callable[..., Any], z_init: Any) -> _State:
-        if not callable(func):
-            raise BadInput(f"func must be a function of the state, got {type(func).__name__}.")
-        if not isinstance(z_init, Tensor | list | tuple):
-            raise BadInput(f"z_init must be a tensor, or a tuple or list of tensors; got {type(z_init).__name__}.")
-        start = z_init if isinstance(z_init, Tensor) else list(z_init)
-        layout = Layout.of(start)
-        samples = {shape[0] if shape else 1 for shape in layout.shapes}
-        if len(samples) > 1:
-            raise BadInput(f"The tensors of z_init disagree on the number of samples: {sorted(samples)}.")
-        kind = (start if isinstance(start, Tensor) else start[0]).device.type
-        autocast = (kind, torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None
-        return _State(func, start, replace(layout, samples=samples.pop()), autocast)
+    return StateMap(of_state, layout, (), ()), z
 
-    def step(self, z: Tensor) -> Tensor:
-        given = self.layout.unpack(z)
-        version = None if z.is_inference() else z._version
-        ambient: AbstractContextManager[object] = nullcontext()
-        if self.autocast is not None:
-            ambient = torch.autocast(self.autocast[0], dtype=self.autocast[1])
-        with ambient:
-            image = self.func(given) if isinstance(given, Tensor) else self.func(*given)
-        self.layout.require_same(list(image) if isinstance(image, tuple) else image)
-        if version is not None and z._version != version:
-            raise BadInput("func changes its state in place: let it work on z.clone().")
-        return self.layout.pack(image).to(z.dtype)
+
+def _damped(f: Map, tau: float) -> Map:
+    return f if tau == 1.0 else lambda z: torch.lerp(z, f(z), tau)
+
+
+def _solve(f: Map, z0: Tensor, method: Method, keep: Sequence[int] = ()) -> _Record:
+    """z = f(z) from z0, (n, d), as far as `method` goes: never an error, and no gradient.
+
+    `keep` names numbers of evaluations after which the best state so far is wanted too.
+    """
+    with torch.no_grad(), torch.autocast(z0.device.type, enabled=False):
+        record, z = _Record(_damped(f, method.damping), z0, method, keep), z0
+        if method.is_simple:
+            for _ in range(method.max_iter):
+                z = record(z)
+        elif method.max_iter > 0:
+            # As problems of their own, whatever they are: torchdeq has no other way, and says nothing.
+            iterate(record, z0, method.plan(z0.dtype), rows=Rows.independent)
+        return record
+
+
+class _Record:
+    """f, with torchdeq's account of its evaluations: residuals, the best state so far, and those to be kept."""
+
+    def __init__(self, f: Map, z0: Tensor, method: Method, keep: Sequence[int]) -> None:
+        self.f, self.method, self.keep = f, method, keep
+        self.best, self.kept = z0, dict[int, Tensor]()
+        self.dtype = torch.promote_types(z0.dtype, torch.float32)
+        # (2, n): the absolute residuals and the relative ones.
+        self.lowest = torch.full((2, len(z0)), _UNKNOWN, dtype=self.dtype, device=z0.device)
+        self.nstep, self.trace = torch.zeros_like(self.lowest[0]), [self.lowest]
+
+    def __call__(self, z: Tensor) -> Tensor:
+        image = self.f(z)
+        count = len(self.trace)
+        if count > self.method.evaluations:  # one beyond the budget, by which the loop checks its answer
+            return image
+        size, scale = (torch.linalg.vector_norm(v, dim=1, dtype=self.dtype) for v in (image - z, image))
+        now = torch.stack([size, size / (scale + _NONZERO)])
+        better = (now < self.lowest) | self.method.is_simple
+        chosen = better[["abs", "rel"].index(self.method.stop_mode)]
+        # torchdeq returns f of the best iterate; only by Broyden's method the iterate itself.
+        result = z if self.method.name == "broyden" else image
+        self.best = torch.where(chosen[:, None], result, self.best)
+        self.lowest = torch.where(better, now, self.lowest)
+        self.nstep = torch.where(chosen, count - (self.method.evaluations - self.method.max_iter), self.nstep)
+        self.trace.append(now)
+        if count in self.keep:
+            self.kept[count] = self.best
+        return image
+
+    def info(self) -> dict[str, Tensor]:
+        """torchdeq's statistics.
+
+        Its traces begin with a column of 1e8, leave out what a solver does not record, and are filled up to the length that
+        they would have after all steps; those of its simple solver have the last step alone.
+        """
+        first, *rest = self.trace
+        shown = [first, *rest[self.method.unrecorded :]]
+        missing = self.method.evaluations - self.method.unrecorded - len(shown) + 1
+        shown = shown[-1:] if self.method.is_simple else shown + [self.lowest] * missing
+        size, share = torch.stack(shown, dim=2)
+        return {
+            "abs_lowest": self.lowest[0],
+            "rel_lowest": self.lowest[1],
+            "abs_trace": size,
+            "rel_trace": share,
+            "nstep": self.nstep,
+            "sradius": self.nstep.new_full((1,), -1.0),
+        }
+
+
+def _exact(step: Map, z: Tensor, method: Method, writer: Writer | None) -> Tensor:
+    """f(z) with the exact gradient at a fixed point z: a cotangent g becomes u = Jᵀu + g on its way to f's tensors."""
+    if not torch.is_grad_enabled():
+        return step(z)
+    graph = Graph.of(step, z)
+
+    def solve(g: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            raise BadInput(
+                "A gradient of this gradient (create_graph=True) would be wrong here, as it is in torchdeq. "
+                "notsodeep.fixed_point(f, z0) has exact gradients of any order."
+            )
+        start = torch.zeros_like(g)
+
+        def transposed(u: Tensor) -> Tensor:
+            product = None if u is start else graph.pull(u)  # Jᵀ0 needs no product
+            return g if product is None else product + g
+
+        found = _solve(transposed, start, method)
+        if writer is not None:
+            writer(found.info())
+        return found.best
+
+    # A copy, so that the hook is not called by the products with J, which begin at the image itself.
+    out = graph.image.clone()
+    if out.requires_grad:
+        out.register_hook(solve)
+    return out
+
+
+def _spectral_radius(step: Map, z: Tensor) -> Tensor:
+    """(n,): the largest |eigenvalue| of ∂f/∂z at each sample's z."""
+    graph = Graph.of(step, z)
+
+    def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
+        product = graph.pull(v)
+        return torch.zeros_like(v) if product is None else product
+
+    # A start of its own generator: the program's random numbers stay as they are.
+    draw = torch.Generator().manual_seed(0)
+    return spectral_radii(transposed, torch.randn(z.shape, generator=draw, dtype=z.dtype).to(z.device))
