@@ -61,7 +61,7 @@ def run(layer, x, **more):
     grads = []
     if layer.training:
         loss = sum((k + 1) * (one.square().sum() + one.sum()) for k, one in enumerate(flat))
-        grads = torch.autograd.grad(loss, list(layer.parameters()))
+        grads = torch.autograd.grad(loss, list(layer.parameters()), materialize_grads=True)
     return flat, info, grads
 
 
@@ -124,13 +124,32 @@ def test_eval_mode_gives_torchdeq_s_solution(solver, more):
     compare(Layer, {"f_solver": solver, "f_tol": 1e-9, "eval_factor": 1.5}, more, train=False, tol=1e-7, trace=False)
 
 
-def test_damped_steps_give_torchdeq_s_numbers():
-    # The residuals that torchdeq reports are damped too, so only the states are the same, as long as none stops.
-    compare(Layer, {"f_max_iter": 5}, {"solver_kwargs": {"tau": 0.5}}, trace=False)
+@pytest.mark.parametrize("tau", [0.5, 1.2])
+@pytest.mark.parametrize("solver", ["fixed_point_iter", "simple_fixed_point_iter"])
+def test_damped_steps_give_torchdeq_s_numbers(solver, tau):
+    compare(Layer, {"f_solver": solver, "f_max_iter": 30}, {"solver_kwargs": {"tau": tau}})
 
 
 def test_a_truncated_backward_solve_is_torchdeq_s():
     compare(Layer, {"ift": True, "f_tol": 1e-13, "f_max_iter": 100, "b_max_iter": 3})
+
+
+class Twisted(Layer):
+    """A map whose residuals rise before they fall, and whose samples depend on each other."""
+
+    def forward(self, x, **more):
+        u, twist = self.input(x), torch.diag(torch.full((7,), 3.0, dtype=torch.float64), 1)
+        return self.deq(lambda z: 0.5 * torch.tanh(z @ twist + 0.1 * z.mean(0) + u), torch.zeros_like(u), **more)
+
+
+@pytest.mark.parametrize("options", [{}, {"core": "indexing", "n_states": 5, "f_max_iter": 10}], ids=str)
+def test_states_that_get_worse_on_the_way_and_samples_that_depend_on_each_other(options):
+    # The best state so far is what counts; and nobody looks at the samples.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", nsd.NumericsWarning)
+        info = Twisted(ours, **options)(data())[1]
+    assert (info["abs_trace"][:, 2:].amax(1) > info["abs_trace"][:, 1]).any()
+    compare(Twisted, options)
 
 
 def test_torchdeq_s_norms_and_dropouts_work_beside_ours():
@@ -282,12 +301,13 @@ def test_options_that_cannot_be_had_are_refused(options, says):
         ({"ls": True}, "line search"),
         ({"return_final": True}, "simple_fixed_point_iter"),
         ({"tol": 1e-3}, "no option 'tol'"),
-        ({"tau": 1.5}, "damping"),
+        ({"tau": 1.5}, "damping"),  # of Anderson
+        ({"m": 1}, "memory"),
     ],
 )
 def test_options_of_a_call_that_cannot_be_had_are_refused(more, says):
     with pytest.raises(nsd.BadInput, match=says):
-        ours.get_deq()(torch.cos, torch.zeros(2, 3), solver_kwargs=more)
+        ours.get_deq(f_solver="anderson")(torch.cos, torch.zeros(2, 3), solver_kwargs=more)
 
 
 @pytest.mark.parametrize(

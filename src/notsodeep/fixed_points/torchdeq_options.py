@@ -14,8 +14,7 @@ from notsodeep.errors import BadInput
 from notsodeep.fixed_points.loop import Plan
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
 
-_SOLVERS = ("fixed_point_iter", "simple_fixed_point_iter", "anderson", "broyden")
-_MODES = ("abs", "rel")
+_SOLVERS, _MODES = ("fixed_point_iter", "simple_fixed_point_iter", "anderson", "broyden"), ("abs", "rel")
 _CHOICES = {
     "core": ("sliced", "indexing"), "f_solver": _SOLVERS, "b_solver": _SOLVERS, "f_stop_mode": _MODES, "b_stop_mode": _MODES,
 }  # fmt: skip
@@ -28,7 +27,7 @@ _OTHERS = (
 
 @dataclass(frozen=True)
 class Method:
-    """One of torchdeq's solvers with its budget, and how torchdeq counts what it does."""
+    """One of torchdeq's solvers with its budget, under torchdeq's names."""
 
     name: str
     max_iter: int
@@ -39,35 +38,13 @@ class Method:
     LBFGS_thres: int | None = None
     lam: float | None = None  # of torchdeq's Anderson; the ridge of ours is relative
 
-    @property
-    def is_simple(self) -> bool:
-        """Whether every step is taken and the last state returned, without a look at residuals on the way."""
-        return self.name == "simple_fixed_point_iter"
-
-    @property
-    def damping(self) -> float:
-        """That of f itself: of Anderson's method it is an option, and Broyden's has none."""
-        return 1.0 if self.name in ("anderson", "broyden") else self.tau
-
-    @property
-    def evaluations(self) -> int:
-        """How many evaluations of f the budget is worth; Broyden's first is not counted."""
-        return self.max_iter + (self.name == "broyden" and self.max_iter > 0)
-
-    @property
-    def unrecorded(self) -> int:
-        """How many first evaluations are left out of the traces."""
-        return {"anderson": 2, "broyden": 1}.get(self.name, 0)
-
     def plan(self, dtype: torch.dtype) -> Plan:
         """What our loop is to do."""
-        solver: Solver = Picard()
-        if self.name == "anderson":
-            solver = Anderson(memory=self.m - 1, damping=self.tau)
-        elif self.name == "broyden":
-            solver = Broyden(memory=self.LBFGS_thres or self.max_iter)
+        anderson, broyden = self.name == "anderson", self.name == "broyden"
+        solver: Solver = Anderson(memory=self.m - 1, damping=self.tau) if anderson else Picard()
+        solver = Broyden(memory=self.LBFGS_thres or self.max_iter) if broyden else solver
         tol = max(self.tol, torch.finfo(dtype).tiny)  # 0, in torchdeq, is for "all steps"
-        return Plan(solver, tol, self.stop_mode == "rel", self.evaluations, throw=False)
+        return Plan(solver, tol, self.stop_mode == "rel", self.max_iter, throw=False)
 
 
 @dataclass(frozen=True)
@@ -101,8 +78,6 @@ class Options:
         _require_known(keywords, [*known, *_OTHERS], "get_deq")
         if type(args).__name__ == "DEQConfig":  # torchdeq's own
             args = args.config
-        if not (args is None or isinstance(args, Mapping) or hasattr(args, "__dict__")):
-            raise BadInput(f"args must be a namespace, a dict or an object with attributes, got {type(args).__name__}.")
         given = {**(args if isinstance(args, Mapping) else vars(args or Options())), **keywords}
         return Options(**{name: given[name] for name in known if given.get(name) is not None})
 
@@ -113,59 +88,37 @@ class Options:
         for name in ("f_max_iter", "b_max_iter", "eval_f_max_iter"):
             if not getattr(self, name) >= 0:
                 raise BadInput(f"{name} must be a whole number ≥ 0, got {getattr(self, name)!r}.")
-        steps = self.phantom_steps(self.f_max_iter)
-        if not all(isinstance(k, int) and k >= 1 for k in steps):
-            raise BadInput(f"grad must be a whole number of steps ≥ 1, or a list of them; got {self.grad!r}.")
-        if self.sup_gap > min(steps) and not (self.implicit and len(steps) == 1):
-            raise BadInput(f"sup_gap={self.sup_gap} takes no state from {min(steps)} phantom steps: raise grad.")
+        self.states(self.f_max_iter)  # looks at the rest
 
-    @property
-    def implicit(self) -> bool:
-        """Whether the last state has the exact gradient."""
-        return self.ift or self.hook_ift
-
-    def forward(self, training: bool, more: Mapping[str, Any]) -> Method:
-        """The solve of a call with `more` as its solver_kwargs, of which those for another solver change nothing."""
-        chosen = dict(more)
-        _require_known(chosen, ("f_max_iter", "tau", "m", "lam", "LBFGS_thres", "ls", "return_final"), "solver_kwargs")
-        if chosen.pop("ls", False):
-            raise BadInput("There is no line search in Broyden's method here: leave ls out.")
-        if chosen.pop("return_final", False):
+    def forward(self, training: bool, solver_kwargs: Mapping[str, Any]) -> Method:
+        """The solve of a call. What is meant for another solver changes nothing."""
+        more = dict(solver_kwargs)
+        _require_known(more, ("f_max_iter", "tau", "m", "lam", "LBFGS_thres", "ls", "return_final"), "solver_kwargs")
+        if any([more.pop("ls", False), more.pop("return_final", False)]):
             raise BadInput(
-                "return_final is not there: the best state is returned. f_solver='simple_fixed_point_iter' takes every step "
-                "and returns the last."
+                "There is no ls (line search) and no return_final here; simple_fixed_point_iter does return its last state."
             )
         budget = self.f_max_iter if training else self.eval_f_max_iter or int(self.f_max_iter * self.eval_factor)
-        budget = int(chosen.pop("f_max_iter", budget))
-        return Method(self.f_solver, budget, self.f_tol, self.f_stop_mode, **chosen)
+        return Method(self.f_solver, int(more.pop("f_max_iter", budget)), self.f_tol, self.f_stop_mode, **more)
 
-    def backward(self) -> Method:
-        """The solve of a backward pass."""
-        return Method(self.b_solver, self.b_max_iter, self.b_tol, self.b_stop_mode)
-
-    def marks(self, max_iter: int) -> list[int]:
-        """The numbers of evaluations after which the core 'indexing' takes a state, before the last."""
+    def states(self, max_iter: int) -> list[tuple[int, int]]:
+        """For each state of a training pass the steps that lead to it, and its phantom steps, 0 for the exact gradient."""
+        budgets = [after - before for before, after in pairwise([0, *self.indexing, max_iter])]
         if self.n_states > 1:
-            count = max(min(max_iter, self.n_states), 1)
-            return [max_iter - k * (max_iter // count) for k in range(count - 1, 0, -1)]
-        return list(self.indexing)
-
-    def slices(self, max_iter: int) -> list[int]:
-        """The numbers of steps of each solve of the core 'sliced'."""
-        if self.n_states > 1:
-            return [max_iter // self.n_states] * self.n_states
-        slices = [after - before for before, after in pairwise([0, *self.indexing, max_iter])]
-        if min(slices) < 0:
+            count = max(min(max_iter, self.n_states), 1) if self.core == "indexing" else self.n_states
+            budgets = [max_iter // count] * count
+            budgets[0] += max_iter % count if self.core == "indexing" else 0
+        if min(budgets) < 0:
             raise BadInput(f"indexing must rise towards f_max_iter={max_iter}, got {list(self.indexing)}.")
-        return slices
-
-    def phantom_steps(self, max_iter: int) -> list[int]:
-        """The number of phantom steps from each state."""
-        count = len(self.marks(max_iter)) + 1 if self.core == "indexing" else len(self.slices(max_iter))
-        steps = [self.grad] if isinstance(self.grad, int) else list(self.grad)
-        if len(steps) not in (1, count):
-            raise BadInput(f"grad must be one number of steps, or one for each of {count} states; got {self.grad!r}.")
-        return steps * count if len(steps) == 1 else steps
+        steps = [self.grad] * len(budgets) if isinstance(self.grad, int) else list(self.grad)
+        steps = steps * len(budgets) if len(steps) == 1 else steps
+        if len(steps) != len(budgets) or not all(isinstance(k, int) and k >= 1 for k in steps):
+            raise BadInput(f"grad must be one number ≥ 1, or one for each of {len(budgets)} states; got {self.grad!r}.")
+        if self.ift or self.hook_ift:
+            steps[-1] = 0
+        if any(0 < k < self.sup_gap for k in steps):
+            raise BadInput(f"sup_gap={self.sup_gap} takes no state from grad={self.grad!r} phantom steps: raise grad.")
+        return list(zip(budgets, steps, strict=True))
 
 
 def _require_known(given: Iterable[str], known: Iterable[str], what: str) -> None:
