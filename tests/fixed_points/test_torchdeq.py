@@ -263,6 +263,11 @@ def test_autocast_and_half_precision_states():
         assert states[-1].dtype == torch.float32
         exact = nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x)).value
         torch.testing.assert_close(states[-1], exact, rtol=0.05, atol=0.05)
+        # 1e8, which torchdeq calls a residual that was not measured, is no number of float16.
+        half = tanh_map(weight.half(), x.half())
+        states, info = ours.get_deq(f_solver=solver, f_tol=1e-2)(half, torch.zeros_like(x).half())
+        assert (states[-1].dtype, info["abs_lowest"].dtype) == (torch.float16, torch.float32)
+        torch.testing.assert_close(states[-1].float(), exact, rtol=0.05, atol=0.05)
 
 
 def test_a_tensor_of_one_axis_is_a_batch_of_numbers():

@@ -7,6 +7,7 @@ torchdeq. docs/torchdeq.md says what differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -124,7 +125,7 @@ def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tenso
     dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
 
     def of_state(state: Any) -> Any:
-        with torch.autocast(kind, dtype=dtype, enabled=enabled):
+        with torch.autocast(kind, dtype=dtype) if enabled else nullcontext():
             return func(state) if isinstance(state, Tensor) else func(*state)
 
     return StateMap(of_state, layout, (), ()), z
