@@ -6,7 +6,7 @@
 Samples are rows. `var_a` and `var_b` are σ_a² and σ_b², always the variance.
 """
 
-from notsodeep import errors
+from notsodeep import errors, fixed_points
 from notsodeep.activations import Activation, Centred, Scaled, activation, custom
 from notsodeep.advice import Advice, advise
 from notsodeep.architecture import Explicit, Implicit
@@ -109,6 +109,7 @@ __all__ = [
     "fit",
     "fit_readout",
     "fixed_point",
+    "fixed_points",
     "jacobian_penalty",
     "kernel_tiles",
     "load",

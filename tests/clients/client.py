@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,8 +11,6 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import notsodeep as nsd
-
-_HAS_SAMPLES = "samples" in inspect.signature(nsd.fixed_point).parameters
 
 
 class Problem(NamedTuple):
@@ -43,8 +40,8 @@ class Client:
     samples: int = 1
     tol: float = 1e-4
     gradient_tol: float = 1e-2
-    solver: nsd.Solver = nsd.Anderson(engage=0.0)  # noqa: RUF009 (frozen values)
-    adjoint_solver: nsd.Solver = nsd.Anderson(engage=0.0)  # noqa: RUF009
+    solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson(engage=0.0)  # noqa: RUF009 (frozen values)
+    adjoint_solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson(engage=0.0)  # noqa: RUF009
     max_steps: int = 200
     damping: float = 1.0
 
@@ -54,12 +51,7 @@ class Client:
         adjoint = nsd.ImplicitAdjoint(self.adjoint_solver, tol=tol, max_steps=self.max_steps)
         options: dict[str, Any] = {"tol": tol, "max_steps": self.max_steps}
         f, z0 = problem.f, problem.z0
-        if _HAS_SAMPLES:
-            return nsd.fixed_point(f, z0, self.solver, adjoint, samples=self.samples, **options)
-        if self.samples == 0:  # where the first axis always counts samples, one of length 1 says that there is one
-            found = nsd.fixed_point(lambda z: f(z[0])[None], z0[None], self.solver, adjoint, **options)
-            return nsd.Solution(**{**vars(found), "value": found.value[0]})
-        return nsd.fixed_point(f, z0, self.solver, adjoint, **options)
+        return nsd.fixed_point(f, z0, self.solver, adjoint, samples=self.samples, **options)
 
     def residual(self, problem: Problem, z: Any) -> float:
         """‖f(z) − z‖/‖f(z)‖ of the worst sample, by one evaluation of f."""

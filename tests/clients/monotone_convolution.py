@@ -7,15 +7,13 @@ circular 5×5 convolution.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-import notsodeep as nsd
+from notsodeep.fixed_points import Activated, CircularConvolution, PeacemanRachford
 
 from .client import Client, Problem, draw
 
@@ -46,21 +44,6 @@ def composite_kernel(a: Tensor, b: Tensor, m: float) -> Tensor:
     return (1.0 - m) * centre - squared + functional.pad(b - transposed(b), (1, 1, 1, 1))
 
 
-@dataclass(frozen=True, eq=False)
-class MonotoneConvolution:
-    """z ↦ φ(kernel ∗ z + u): what a solver of operator splittings needs is in its fields."""
-
-    phi: Callable[[Tensor], Tensor]
-    kernel: Tensor
-    u: Tensor
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return self.phi(convolved(z, self.kernel) + self.u)
-
-    # For a splitting: Activated(self.phi, CircularConvolution(self.kernel), self.u), solved by PeacemanRachford(alpha=…)
-    # or ForwardBackward().
-
-
 def build(
     dtype: torch.dtype,
     seed: int,
@@ -79,7 +62,7 @@ def build(
     b = draw((channels, channels, 3, 3), skew / math.sqrt(2.0 * fan), generator).to(dtype).requires_grad_()
     into = draw((channels, inputs, 3, 3), 1.0 / math.sqrt(9 * inputs), generator).to(dtype).requires_grad_()
     x = draw((batch, inputs, side, side), 1.0, generator).to(dtype)
-    f = MonotoneConvolution(torch.relu, composite_kernel(a, b, m), convolved(x, into))
+    f = Activated(torch.relu, CircularConvolution(composite_kernel(a, b, m)), convolved(x, into))
     return Problem(f, torch.zeros_like(f.u), (a, b, into))
 
 
@@ -98,8 +81,8 @@ MONOTONE_CONVOLUTION_HARD = Client(
     HARD,
     partial(HARD, batch=4, channels=16, side=8),
     tol=1e-5,
-    solver=nsd.Anderson(memory=30, engage=0.0),  # PeacemanRachford(alpha=…), once f can be given as Activated
-    adjoint_solver=nsd.Anderson(memory=30, engage=0.0),
+    solver=PeacemanRachford(),
+    adjoint_solver=PeacemanRachford(),
     max_steps=2000,
     damping=0.02,
 )

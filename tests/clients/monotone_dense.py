@@ -7,32 +7,14 @@ however large W is, and yet the plain iteration need not find it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
-import notsodeep as nsd
+from notsodeep.fixed_points import Activated, Dense, PeacemanRachford
 
 from .client import Client, Problem, draw
-
-
-@dataclass(frozen=True, eq=False)
-class MonotoneDense:
-    """z ↦ φ(z Wᵀ + u): what a solver of operator splittings needs is in its fields."""
-
-    phi: Callable[[Tensor], Tensor]
-    weight: Tensor
-    u: Tensor
-
-    def __call__(self, z: Tensor) -> Tensor:
-        return self.phi(functional.linear(z, self.weight) + self.u)
-
-    # For a splitting: Activated(self.phi, Dense(self.weight), self.u), solved by PeacemanRachford(alpha=…) or
-    # ForwardBackward().
 
 
 def build(
@@ -53,7 +35,7 @@ def build(
     bias = draw((width,), 0.1, generator).to(dtype).requires_grad_()
     x = draw((batch, inputs), 1.0, generator).to(dtype)
     weight = (1.0 - m) * torch.eye(width, dtype=dtype) - a.mT @ a + b - b.mT
-    f = MonotoneDense(torch.relu, weight, functional.linear(x, into, bias))
+    f = Activated(torch.relu, Dense(weight), functional.linear(x, into, bias))
     return Problem(f, torch.zeros(batch, width, dtype=dtype), (a, b, into, bias))
 
 
@@ -72,8 +54,8 @@ MONOTONE_DENSE_HARD = Client(
     HARD,
     partial(HARD, batch=32, inputs=64, width=150),
     tol=1e-5,
-    solver=nsd.Anderson(memory=30, engage=0.0),  # PeacemanRachford(alpha=…), once f can be given as Activated
-    adjoint_solver=nsd.Anderson(memory=30, engage=0.0),
+    solver=PeacemanRachford(),
+    adjoint_solver=PeacemanRachford(),
     max_steps=2000,
     damping=0.02,
 )

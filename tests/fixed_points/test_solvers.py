@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.fixed_points.loop import Plan, iterate
+from notsodeep.fixed_points.loop import iterate
+from notsodeep.fixed_points.plan import Plan
 
 from .maps import ACCELERATED, SOLVERS, contraction, tanh_map
 

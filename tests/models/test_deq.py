@@ -15,7 +15,7 @@ from torch import nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, stack_module_state, vmap
 
 import notsodeep as nsd
-from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.plan import Plan
 
 P, M, K = 12, 40, 3
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from notsodeep.errors import BadInput
-from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.splitting import Splitting
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class ImplicitAdjoint:
     `callback` is called after every such solve with its `Solution` (without the value): steps, residuals, reason.
     """
 
-    solver: Solver = Anderson()  # noqa: RUF009 (a frozen value)
+    solver: Solver | Splitting = Anderson()  # noqa: RUF009 (a frozen value)
     tol: float | None = None
     max_steps: int = 200
     throw: bool = True

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from notsodeep.fixed_points.activated import ActivatedRows, Slopes
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.precision import Stage, tf32
 from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
@@ -38,19 +39,6 @@ class AffineStep:
 
 
 @dataclass(frozen=True, eq=False)
-class _Slopes:
-    """h ↦ D h, with slopes of its own for every sample."""
-
-    slopes: Tensor
-
-    def __call__(self, h: Tensor) -> Tensor:
-        return h * self.slopes
-
-    def select(self, rows: Tensor) -> _Slopes:
-        return _Slopes(self.slopes[rows])
-
-
-@dataclass(frozen=True, eq=False)
 class AffineAdjoint:
     """t = D (Wᵀ t + g), D = φ'(h): an affine map too. With t, u's gradient is t and W's is t sᵀ, summed over samples."""
 
@@ -64,7 +52,7 @@ class AffineAdjoint:
         return self.slopes * self.g
 
     def map(self) -> AffineMap:
-        return AffineMap(_Slopes(self.slopes), self.weight.mT, self.g)
+        return AffineMap(Slopes(self.slopes), self.weight.mT, self.g)
 
     def gradients(self, t: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, Tensor]:
         """Of W, where it is needed, and of u."""
@@ -87,9 +75,13 @@ class AffineMap:
 
     selectable = True
 
+    @property
+    def structure(self) -> ActivatedRows:
+        return ActivatedRows.dense(self.phi, self.weight, self.u)
+
     def select(self, rows: Tensor) -> AffineMap:
         """The map of some of the samples."""
-        phi = self.phi.select(rows) if isinstance(self.phi, _Slopes) else self.phi
+        phi = self.phi.select(rows) if isinstance(self.phi, Slopes) else self.phi
         some = AffineMap(phi, self.weight, self.u[rows])
         some.remember = False
         return some

@@ -15,10 +15,12 @@ from notsodeep.fixed_points.capture import capture, transforms_active
 from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.implicit import Seen, equilibrium, followed
 from notsodeep.fixed_points.layout import Layout
-from notsodeep.fixed_points.loop import Plan, Rows, default_tolerance
+from notsodeep.fixed_points.loop import Rows
+from notsodeep.fixed_points.plan import Plan, default_tolerance
 from notsodeep.fixed_points.precision import FullPrecision, Precision
 from notsodeep.fixed_points.solution import Solution
-from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.solvers import Anderson, Picard, Preconditioned, Solver
+from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.state_map import StateMap
 from notsodeep.numerics.safe import is_whole
 
@@ -27,8 +29,8 @@ from notsodeep.numerics.safe import is_whole
 def fixed_point(
     f: Callable[..., Any],
     z0: Any,
-    solver: Solver = Anderson(),  # noqa: B008 (a frozen value)
-    adjoint: Adjoint = ImplicitAdjoint(),  # noqa: B008
+    solver: Solver | Splitting = Anderson(),  # noqa: B008 (a frozen value)
+    adjoint: Adjoint | None = None,
     *,
     inputs: Sequence[Tensor] = (),
     args: Sequence[Tensor] | None = None,
@@ -50,8 +52,10 @@ def fixed_point(
     Args:
         f: A function of the state, f(z, *inputs, *args), that returns a state of the same shapes.
         z0: The start: a float or complex tensor, or a nested tuple, list or dict of them.
-        solver: `Picard`, `Anderson`, `Broyden`, or another `Solver`.
-        adjoint: How a gradient passes: `ImplicitAdjoint`, `PhantomAdjoint`, `OneStepAdjoint`, `UnrolledAdjoint`.
+        solver: `Picard`, `Anderson`, `Broyden`, or another `Solver`; for f = `Activated`, `PeacemanRachford` or
+            `ForwardBackward` too.
+        adjoint: How a gradient passes: `ImplicitAdjoint` (by default, with the forward pass's splitting, if any),
+            `PhantomAdjoint`, `OneStepAdjoint`, `UnrolledAdjoint`.
         inputs: Tensors with one row for each sample. Samples that are done then leave the batch, and f is called with the rows
             of those that are not.
         args: Further tensors that f takes; others that it closes over are found by themselves.
@@ -74,6 +78,8 @@ def fixed_point(
         NotConverged: With residuals and a remedy, unless throw=False.
         BadInput: f, the state or an option cannot be used.
     """
+    if adjoint is None:
+        adjoint = ImplicitAdjoint(solver) if isinstance(solver, Splitting) else ImplicitAdjoint()
     require_adjoint(adjoint)
     _require_callable(f, inputs, args)
     layout = Layout.of(z0, samples)
@@ -86,8 +92,10 @@ def fixed_point(
         tol = default_tolerance(dtype) if tol is None else tol
         if isinstance(adjoint, ImplicitAdjoint) and adjoint.tol is None:
             adjoint = replace(adjoint, tol=default_tolerance(dtype))
+    if isinstance(adjoint, ImplicitAdjoint):
+        adjoint = replace(adjoint, solver=_for_layout(adjoint.solver, layout))
     step = StateMap(f, layout, tuple(inputs), tuple(args or ()), aux)
-    plan = Plan(solver, tol, relative, max_steps, precision, throw, atol)
+    plan = Plan(_for_layout(solver, layout), tol, relative, max_steps, precision, throw, atol)
     rows = Rows.taken if samples is None else Rows.said
     solution = _solved(step, start, plan, adjoint, rows, _evaluations(keep), named=args is not None)
     value = layout.unpack(solution.value)
@@ -112,6 +120,31 @@ def _solved(
             image, closure, captured = capture(step, start)
             seen = Seen(image, closure, captured)
     return followed(step, start, plan, adjoint, seen, rows=rows, keep=keep)
+
+
+def implicit_gradient(f: Callable[..., Any], z_star: Any, adjoint: Adjoint | None = None, **options: Any) -> Any:
+    """z_star, a solution of z = f(z) found by whatever means, with the exact gradient of a fixed point.
+
+    Args:
+        f: The map, as for `fixed_point`.
+        z_star: The solution: a tensor, or a nested tuple, list or dict of them.
+        adjoint: How a gradient passes, `ImplicitAdjoint()` by default.
+        **options: `tol`, `atol`, `relative`, `samples`, `inputs`, `args` and `throw` of `fixed_point`.
+
+    Returns:
+        A state equal to z_star that carries a gradient for every tensor that f uses.
+
+    Raises:
+        NotConverged: z_star is not within tolerance of f(z_star), unless throw=False.
+    """
+    return fixed_point(f, z_star, Picard(), adjoint, max_steps=1, **options).value
+
+
+def _for_layout(solver: Any, layout: Layout) -> Any:
+    """The solver with its preconditioner, if any, as a function of matrices."""
+    if isinstance(solver, Preconditioned):
+        return replace(solver, apply=layout.wrap(solver.apply))
+    return solver
 
 
 def _evaluations(keep: Sequence[int]) -> tuple[int, ...]:

@@ -20,9 +20,11 @@ from notsodeep.fixed_points.affine import AffineMap, AffineStep
 from notsodeep.fixed_points.capture import require_all_seen, require_not_batched, transforms_active, uses_gradients
 from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.equations import Direct, Equation, Step, Tangent, Transposed
-from notsodeep.fixed_points.loop import Plan, Rows, iterate
+from notsodeep.fixed_points.loop import Rows, iterate
+from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import Map
 from notsodeep.fixed_points.solution import Reason, Solution, Subject
+from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.tracked import Graph, Tracked
 from notsodeep.numerics.tolerances import CHANGED_FACTOR
 
@@ -211,14 +213,22 @@ class _Attached(torch.autograd.Function):
                 needed = ctx.needs_input_grad[6:]
                 return (*before, None, *_second_order(ctx.seen, ctx.task, graph, out, g, tensors, needed))
 
-            def transposed(u: Tensor) -> Tensor:
-                found = graph.pull(u)
-                return start if found is None else found + start
-
-            start = g.reshape(ctx.rows, -1)
-            u = task.solve(transposed, start).reshape(g.shape)
+            u = _adjoint(task, graph, g.reshape(ctx.rows, -1)).reshape(g.shape)
         ctx.task.report(task)
         return (*before, u, *(None for _ in ctx.needs_input_grad[6:]))
+
+
+def _adjoint(task: _Task, graph: Graph, g: Tensor) -> Tensor:
+    """u = Jᵀu + g at the state of `graph`."""
+    if isinstance(task.plan.solver, Splitting) and graph.structure is not None:
+        parts = graph.structure.adjoint(graph.z.detach(), g.reshape(graph.z.shape))
+        return (parts.product(task.solve(parts, parts.phi(parts.u))) + parts.u).reshape(g.shape)
+
+    def transposed(u: Tensor) -> Tensor:
+        found = graph.pull(u)
+        return g if found is None else found + g
+
+    return task.solve(transposed, g)
 
 
 def _second_order(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -13,55 +13,17 @@ from torch import Tensor
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.coupling import repeats, rows_depend
-from notsodeep.fixed_points.precision import FullPrecision, Map, Precision, Stage, require_precision
+from notsodeep.fixed_points.plan import Plan
+from notsodeep.fixed_points.precision import FullPrecision, Map, Stage
 from notsodeep.fixed_points.progress import Progress
-from notsodeep.fixed_points.solution import Solution
-from notsodeep.fixed_points.solvers import Anderson, Solver, selected
-from notsodeep.numerics.tolerances import COUPLED_GROWTH, EQUILIBRIUM_RTOL
+from notsodeep.fixed_points.solution import REASONS, Reason, Solution
+from notsodeep.fixed_points.solvers import Solver, selected
+from notsodeep.fixed_points.splitting import Splitting
+from notsodeep.numerics.tolerances import COUPLED_GROWTH
 
-_TRIALS = (
-    3  # each sees a row that depends on one other with probability 1/4, and one that depends on many nearly surely
-)
+_TRIALS = 3  # looks at rows; each sees one that depends on a single other with probability 1/4, on many nearly surely
 _EARLY = 16  # evaluations after which one more is spent on looking whether rows depend on each other
 _LOW_STEPS = 30  # a map that does not contract is left to full precision
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to look for a fixed point, and when to stop.
-
-    A sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`. `tol=None` takes the dtype's
-    own: 1e-10 in float64, 1e-5 in float32.
-    """
-
-    solver: Solver = Anderson()  # noqa: RUF009 (frozen values)
-    tol: float | None = None
-    relative: bool = True
-    max_steps: int = 200
-    precision: Precision = FullPrecision()  # noqa: RUF009
-    throw: bool = True
-    atol: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.solver, Solver):
-            raise BadInput(f"solver must be Picard(), Anderson(), Broyden() or another Solver, got {self.solver!r}.")
-        if self.tol is not None and not 0.0 < self.tol < float("inf"):
-            raise BadInput(f"tol must be a positive number, got {self.tol!r}.")
-        if not 0.0 <= self.atol < float("inf"):
-            raise BadInput(f"atol must be a finite number ≥ 0, got {self.atol!r}.")
-        if self.atol and not self.relative:
-            raise BadInput("With relative=False tol is the absolute tolerance already: leave atol out.")
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise BadInput(f"max_steps must be a whole number ≥ 1, got {self.max_steps!r}.")
-        require_precision(self.precision)
-
-    def tolerance(self, dtype: torch.dtype) -> float:
-        return default_tolerance(dtype) if self.tol is None else self.tol
-
-
-def default_tolerance(dtype: torch.dtype) -> float:
-    """The relative residual that is asked for in this dtype where nobody says."""
-    return EQUILIBRIUM_RTOL[str(dtype).removeprefix("torch.")]
 
 
 class _End(Enum):
@@ -109,7 +71,9 @@ def iterate(
     Returns:
         The solution, its value (n, d).
     """
-    run = _Run(f, z0, plan, tracked, first, rows if len(z0) > 1 else Rows.independent, keep)
+    if isinstance(plan.solver, Splitting):
+        return _by_splitting(f, z0, plan, plan.solver, tracked)
+    run = _Run(f, z0, plan, plan.solver, tracked, first, rows if len(z0) > 1 else Rows.independent, keep)
     end: _End | None = run.advance()
     if end is _End.thinned:
         run.finish_rest()
@@ -147,6 +111,38 @@ def _as_one(run: _Run) -> Solution:
     )
 
 
+def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked: Map | None) -> Solution:
+    """Iterate the split map, and evaluate f itself at what that gives, until f agrees."""
+    structure = getattr(f, "structure", None)
+    if structure is None:
+        raise BadInput(
+            f"{type(splitting).__name__} splits maps of the form φ(W z + u): give f as Activated(phi, W, u), outside of "
+            "autocast and of torch.func's transforms."
+        )
+    split, v = splitting.split(structure, z0), z0
+    inner = replace(plan, solver=splitting.solver, precision=FullPrecision(), throw=False)
+    traces: list[Tensor] = []
+    tol = aim = plan.tolerance(z0.dtype)
+    while True:
+        used = sum(map(len, traces))
+        found = iterate(
+            split.step, v, replace(inner, tol=aim, max_steps=max(plan.max_steps - used, 1)), rows=Rows.independent
+        )
+        v = found.value
+        check = _Run(f, split.state(v), plan, splitting.solver, tracked, None, Rows.independent)
+        residual = check.evaluate().detach()
+        traces += [found.residuals, residual[None]]
+        worst = float(residual.max())
+        out_of_steps = sum(map(len, traces)) >= plan.max_steps
+        if worst <= tol or out_of_steps or found.reason is not Reason.converged:
+            break
+        aim *= 0.5 * tol / worst
+    status = torch.where(residual <= tol, 0, found.status.clamp(min=REASONS.index(Reason.max_steps)))
+    trace = torch.cat(traces)
+    steps = torch.full_like(status, len(trace))
+    return Solution(check.z, steps, residual, trace, status, tol, plan.relative)
+
+
 class _Run:
     """The loop over samples that are taken for independent."""
 
@@ -158,12 +154,13 @@ class _Run:
         f: Map,
         z0: Tensor,
         plan: Plan,
+        solver: Solver,
         tracked: Map | None,
         first: Tensor | None,
         rows: Rows,
         keep: tuple[int, ...] = (),
     ) -> None:
-        self.f, self.z0, self.plan, self.tracked, self.first = f, z0, plan, tracked, first
+        self.f, self.z0, self.plan, self.solver, self.tracked, self.first = f, z0, plan, solver, tracked, first
         self.keep = keep
         self.probe, self.early = rows is not Rows.independent, rows is Rows.taken
         self.tol = plan.tolerance(z0.dtype)
@@ -171,7 +168,7 @@ class _Run:
         precision = plan.precision if plan.relative and not plan.atol else FullPrecision()
         self.stages = list(precision.stages(f, z0, self.tol))
         self.z = self.fz = z0
-        self.memory = plan.solver.init(z0)
+        self.memory = solver.init(z0)
         self.floor: Tensor | None = None
         self.trace: list[Tensor] = []
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
@@ -185,7 +182,7 @@ class _Run:
             last = len(self.trace) + 1 == self.plan.max_steps
             if last:
                 self.stages = self.stages[-1:]  # whatever happens, the verdict is in full precision
-            residual = self._evaluate()
+            residual = self.evaluate()
             if len(self.stages) > 1:
                 if self._leaves_stage(residual):
                     continue
@@ -196,7 +193,7 @@ class _Run:
                 if not self.progress.clean:
                     failed = self.progress.failed[:, None]
                     self.z, self.fz = (torch.where(failed, self.progress.z, v) for v in (self.z, self.fz))
-            self.z, self.memory = self.plan.solver.step(self.memory, self.z, self.fz, self.size)
+            self.z, self.memory = self.solver.step(self.memory, self.z, self.fz, self.size)
         return _End.done
 
     def confirm(self) -> _End | None:
@@ -204,7 +201,7 @@ class _Run:
         if not self.progress.mixed:
             return _End.done
         self.z, self.expected = self.progress.z, 0.0
-        residual = self._evaluate().detach()
+        residual = self.evaluate().detach()
         wrong = self.progress.confirm(residual)
         if not bool(wrong.any()):
             return _End.done
@@ -216,11 +213,11 @@ class _Run:
         rows = (~(self.trace[-1] <= self.tol)).nonzero().flatten()
         some: Any = self.f
         plan = replace(self.plan, max_steps=self.plan.max_steps - len(self.trace), precision=FullPrecision())
-        rest = _Run(some.select(rows), self.z[rows], plan, None, None, Rows.independent)
+        rest = _Run(some.select(rows), self.z[rows], plan, self.solver, None, None, Rows.independent)
         rest.floor = None if self.floor is None else self.floor[rows]
         rest.progress, rest.judged = self.progress.select(rows), self.judged
         memory = selected(self.memory, rows)
-        rest.z, rest.memory = plan.solver.step(memory, self.z[rows], self.fz[rows], self.size[rows])
+        rest.z, rest.memory = self.solver.step(memory, self.z[rows], self.fz[rows], self.size[rows])
         if rest.advance() is _End.thinned:
             rest.finish_rest()
         for residual in rest.trace:
@@ -246,7 +243,7 @@ class _Run:
             extra=self.extra,
         )
 
-    def _evaluate(self) -> Tensor:
+    def evaluate(self) -> Tensor:
         """The residual that counts of every sample; f(z) and ‖f(z) − z‖ are kept."""
         z, full = self.z, len(self.stages) == 1
         if full and self.first is not None:
@@ -287,7 +284,7 @@ class _Run:
             self.z = self.fz
         else:
             return False
-        self.memory = self.plan.solver.init(self.z)  # differences across precisions would be noise
+        self.memory = self.solver.init(self.z)  # differences across precisions would be noise
         return True
 
     def _judge(self, residual: Tensor, last: bool) -> _End | None:
@@ -307,7 +304,9 @@ class _Run:
                 return _End.coupled
         if verdict.settled or last:
             return self.confirm()
-        can_leave = getattr(self.f, "selectable", False) and self.progress.clean and not self.keep
+        can_leave = (
+            getattr(self.f, "selectable", False) and self.solver.rowwise and self.progress.clean and not self.keep
+        )
         if can_leave and 2 * verdict.within >= len(residual):
             return _End.thinned
         rate = min(verdict.worst / self.worst, 1.0) if 0.0 < self.worst < torch.inf else 1.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
@@ -19,7 +20,9 @@ from notsodeep.fixed_points.window import Window, window
 
 
 class Solver(ABC):
-    """Where to look for a fixed point next."""
+    """Where to look for a fixed point next. `rowwise` tells that it takes any number of samples at every step."""
+
+    rowwise = True
 
     @abstractmethod
     def init(self, z: Tensor) -> Any:
@@ -244,3 +247,29 @@ def _check_damping(solver: Any) -> None:
 def _check_memory(solver: Any) -> None:
     if isinstance(solver.memory, bool) or not isinstance(solver.memory, int) or solver.memory < 1:
         raise BadInput(f"The memory of {type(solver).__name__} must be a whole number ≥ 1, got {solver.memory!r}.")
+
+
+@dataclass(frozen=True)
+class Preconditioned(Solver):
+    """`solver` on the map z ↦ z + P(f(z) − z), whose fixed points are f's: with P ≈ (I − J)⁻¹ it takes few steps.
+
+    `apply` is P, a function of a residual laid out like the state. For the gradient, `ImplicitAdjoint(Preconditioned(…))` with
+    the transposed of P.
+    """
+
+    apply: Callable[[Any], Any]
+    solver: Solver = Anderson()
+    rowwise = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.apply) or not isinstance(self.solver, Solver):
+            raise BadInput(
+                f"Preconditioned takes a function and a solver, got {type(self.apply).__name__} and {self.solver!r}."
+            )
+
+    def init(self, z: Tensor) -> Any:
+        return self.solver.init(z)
+
+    def step(self, memory: Any, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, Any]:  # noqa: ARG002
+        r: Tensor = self.apply(fz - z)
+        return self.solver.step(memory, z, z + r, torch.linalg.vector_norm(r, dim=1))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.activated import Activated, ActivatedRows
 from notsodeep.fixed_points.adjoint import Adjoint, UnrolledAdjoint
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.solution import Solution
@@ -48,6 +49,16 @@ class StateMap:
                 "f changes its state in place, so there is nothing left to compare with: let it work on z.clone()."
             )
         return matrix
+
+    @property
+    def structure(self) -> ActivatedRows | None:
+        """The parts of φ(W z + u), where f is given with them."""
+        if not isinstance(self.f, Activated) or len(self.layout.shapes) != 1:
+            return None
+        shape = tuple(self.layout.shapes[0])
+        free = (-1, *shape[1:]) if shape and shape[0] == self.layout.samples else shape
+        u = self.f.u.detach().expand(shape)
+        return ActivatedRows(self.f.phi, self.f.weight, self.layout.pack(u), free)
 
     @property
     def selectable(self) -> bool:

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.eager import eager
+from notsodeep.fixed_points.jacobian import spectral_radius
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.loop import Rows, iterate
 from notsodeep.fixed_points.precision import Map
 from notsodeep.fixed_points.state_map import StateMap
 from notsodeep.fixed_points.torchdeq_options import Method, Options
 from notsodeep.fixed_points.tracked import Graph
-from notsodeep.numerics.arnoldi import spectral_radii
 
 _UNKNOWN = 1e8  # what torchdeq calls a residual that was never measured
 _NONZERO = 1e-9  # added to a norm that something is divided by
@@ -95,7 +95,7 @@ class DEQLayer(nn.Module):
         method = options.forward(self.training, solver_kwargs or {})
         if not self.training:
             found = _solve(step, z, method)
-            radius = _spectral_radius(step, found.best) if sradius_mode else z.new_zeros(1)
+            radius = spectral_radius(step, found.best, samples=1) if sradius_mode else z.new_zeros(1)
             return [unpack(found.best)], {**found.info(), "sradius": radius}
         plan, states = options.states(method.max_iter), list[Tensor]()
         marks = list(accumulate(budget for budget, _ in plan))
@@ -226,16 +226,3 @@ def _exact(step: Map, z: Tensor, options: Options, writer: Callable[[dict[str, T
     if out.requires_grad:
         out.register_hook(solve)
     return out
-
-
-def _spectral_radius(step: Map, z: Tensor) -> Tensor:
-    """(n,): the largest |eigenvalue| of ∂f/∂z at each sample's z."""
-    graph = Graph.of(step, z)
-
-    def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
-        product = graph.pull(v)
-        return torch.zeros_like(v) if product is None else product
-
-    # A start of its own generator: the program's random numbers stay as they are.
-    draw = torch.Generator().manual_seed(0)
-    return spectral_radii(transposed, torch.randn(z.shape, generator=draw, dtype=z.dtype).to(z.device))

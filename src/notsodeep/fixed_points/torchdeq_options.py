@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
 
 _SOLVERS, _MODES = ("fixed_point_iter", "simple_fixed_point_iter", "anderson", "broyden"), ("abs", "rel")

@@ -7,23 +7,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from notsodeep.fixed_points.activated import ActivatedRows
 from notsodeep.fixed_points.capture import mark_state
 from notsodeep.fixed_points.precision import Map
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A state z, a leaf, and its image f(z) with the graph between them."""
+    """A state z, a leaf, and its image f(z) with the graph between them; the parts of f, where it shows them."""
 
     z: Tensor
     image: Tensor
+    structure: ActivatedRows | None = None
 
     @staticmethod
     def of(f: Map, z: Tensor) -> Graph:
         """The graph of f at z."""
         with torch.enable_grad():
             leaf = mark_state(z.detach().requires_grad_())
-            return Graph(leaf, f(leaf))
+            return Graph(leaf, f(leaf), getattr(f, "structure", None))
 
     def pull(self, u: Tensor) -> Tensor | None:
         """Jᵀu, in the shape of u; None where the image does not depend on the state."""

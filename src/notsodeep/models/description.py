@@ -15,7 +15,7 @@ from notsodeep.activations import Activation, Custom, custom
 from notsodeep.architecture import Explicit, Implicit, Stacked
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
-from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import FullPrecision, MixedPrecision
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
 from notsodeep.models.deq import DEQ

@@ -18,7 +18,7 @@ from torch import nn
 
 from notsodeep.data.files import write_whole
 from notsodeep.errors import BadInput, NoMatch, NotConverged, NumericsWarning
-from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.plan import Plan
 from notsodeep.models.onnx_operators import translations
 
 _LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph

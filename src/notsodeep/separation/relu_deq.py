@@ -15,7 +15,7 @@ from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adj
 from notsodeep.fixed_points.affine import AffineStep
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.implicit import equilibrium
-from notsodeep.fixed_points.loop import Plan
+from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.models import checks

@@ -1,0 +1,75 @@
+"""The Jacobian of any f at a state: how contractive it is, and a penalty that keeps it so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from notsodeep.errors import BadInput
+from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.tracked import Graph
+from notsodeep.numerics.arnoldi import spectral_radii
+from notsodeep.numerics.safe import is_whole
+
+
+def spectral_radius(
+    f: Callable[[Any], Any], z: Any, *, samples: int | None = None, generator: torch.Generator | None = None
+) -> Tensor:
+    """(n,): the largest |eigenvalue| of J = ∂f/∂z at each sample's z, to well within 1 %.
+
+    Below 1 at a solution, steps z ← f(z) converge there, each by that factor in the end.
+
+    Args:
+        f: The map.
+        z: A state: a tensor, or a nested tuple, list or dict of them.
+        samples: How many leading axes are independent, as for `fixed_point`.
+        generator: Of the vector that the products begin with.
+    """
+    layout = Layout.of(z, samples)
+    graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
+
+    def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
+        found = graph.pull(v)
+        return torch.zeros_like(v) if found is None else found
+
+    return spectral_radii(transposed, normal(graph.z, generator or torch.Generator().manual_seed(0)))
+
+
+def jacobian_penalty(
+    f: Callable[[Any], Any], z: Any, *, probes: int = 1, generator: torch.Generator | None = None
+) -> Tensor:
+    """‖J‖_F²/d over the samples, d numbers each, by Hutchinson's estimate ‖Jᵀε‖², ε of N(0, I); differentiable, for a loss.
+
+    Args:
+        f: The map.
+        z: A state, a solution as a rule; a gradient passes through it where it has one.
+        probes: How many ε are averaged.
+        generator: Of ε.
+
+    Ref: Bai, Koltun & Kolter (2021).
+    """
+    if not is_whole(probes) or probes < 1:
+        raise BadInput(f"probes must be a whole number ≥ 1, got {probes!r}.")
+    layout = Layout.of(z, 0)
+    state = layout.pack(z)
+    with torch.enable_grad():
+        state = state if state.requires_grad else state.detach().requires_grad_()
+        image = layout.wrap(f)(state)
+        total = state.new_zeros(())
+        for _ in range(probes):
+            (pulled,) = torch.autograd.grad(
+                image, state, normal(state, generator), create_graph=True, allow_unused=True
+            )
+            total = total if pulled is None else total + pulled.square().sum()
+    count: int = sum(leaf.numel() for leaf in pytree.tree_leaves(z))
+    return total / (probes * count)
+
+
+def normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Numbers of N(0, 1) in the shape of `like`."""
+    where = like.device if generator is None else generator.device
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=where).to(like.device)

@@ -1,0 +1,162 @@
+"""The W of z = φ(W z + u), as far as a splitting needs to know it: products, the transposed, and (I + α(I − W))⁻¹."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from notsodeep.errors import BadInput
+
+Apply = Callable[[Tensor], Tensor]
+_POWER_STEPS = 12
+
+
+class Linear(ABC):
+    """A linear map of states, the first axis of which counts samples."""
+
+    @abstractmethod
+    def __call__(self, z: Tensor) -> Tensor:
+        """W z of every sample."""
+
+    @abstractmethod
+    def transposed(self) -> Linear:
+        """Wᵀ."""
+
+    @abstractmethod
+    def resolvent(self, alpha: float, like: Tensor) -> Apply:
+        """v ↦ (I + α(I − W))⁻¹ v for states of the shape of `like`; what can be prepared once is prepared here."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dense(Linear):
+    """W as a matrix, (d, d), for states (n, d). The resolvent costs one inverse, and each use a product."""
+
+    weight: Tensor
+
+    def __post_init__(self) -> None:
+        if self.weight.ndim != 2 or self.weight.shape[0] != self.weight.shape[1]:
+            raise BadInput(f"Dense takes a square matrix, got shape {tuple(self.weight.shape)}.")
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return functional.linear(z, self.weight)
+
+    def transposed(self) -> Dense:
+        return Dense(self.weight.mT)
+
+    def resolvent(self, alpha: float, like: Tensor) -> Apply:  # noqa: ARG002
+        identity = torch.eye(len(self.weight), dtype=self.weight.dtype, device=self.weight.device)
+        inverse = torch.linalg.inv((1.0 + alpha) * identity - alpha * self.weight.detach())
+        return lambda v: functional.linear(v, inverse)
+
+
+@dataclass(frozen=True, eq=False)
+class CircularConvolution(Linear):
+    """W as a convolution with circular padding: a kernel (c, c, k) for states (n, c, w), or (c, c, k, k) for (n, c, h, w).
+
+    As torch's convolutions it is a cross-correlation, and k is odd. In Fourier space it is one c × c matrix for each frequency,
+    which is what the resolvent inverts.
+    """
+
+    kernel: Tensor
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.kernel.shape)
+        if len(shape) not in (3, 4) or shape[0] != shape[1] or any(k % 2 == 0 for k in shape[2:]):
+            raise BadInput(
+                f"CircularConvolution takes a kernel (c, c, k) or (c, c, k, k) with odd k, got shape {shape}."
+            )
+
+    def __call__(self, z: Tensor) -> Tensor:
+        sizes = self.kernel.shape[2:]
+        pad = [k // 2 for k in reversed(sizes) for _ in range(2)]
+        convolve = functional.conv1d if len(sizes) == 1 else functional.conv2d
+        return convolve(functional.pad(z, pad, mode="circular"), self.kernel)
+
+    def transposed(self) -> CircularConvolution:
+        return CircularConvolution(self.kernel.transpose(0, 1).flip(*range(2, self.kernel.ndim)))
+
+    def resolvent(self, alpha: float, like: Tensor) -> Apply:
+        channels, sizes = self.kernel.shape[0], like.shape[2:]
+        axes = tuple(range(2, like.ndim))
+        embedded = self.kernel.detach().new_zeros(channels, channels, *sizes)
+        # A kernel longer than the image wraps around it: its entries add up.
+        offsets = [torch.arange(k, device=embedded.device) - k // 2 for k in self.kernel.shape[2:]]
+        where = torch.meshgrid(*(o % size for o, size in zip(offsets, sizes, strict=True)), indexing="ij")
+        flat = sum(w * stride for w, stride in zip(where, (*sizes[1:], 1), strict=True)).flatten()
+        embedded.flatten(2).index_add_(2, flat, self.kernel.detach().flatten(2))
+        response = torch.fft.rfftn(embedded, dim=axes).conj().flatten(2).movedim(2, 0)  # (frequencies, c, c)
+        identity = torch.eye(channels, dtype=response.dtype, device=response.device)
+        inverse = torch.linalg.inv((1.0 + alpha) * identity - alpha * response)
+
+        def apply(v: Tensor) -> Tensor:
+            spectrum = torch.fft.rfftn(v, dim=axes)
+            image = torch.einsum("foi,nif->nof", inverse, spectrum.flatten(2)).reshape(spectrum.shape)
+            back: Tensor = torch.fft.irfftn(image, s=sizes, dim=axes)
+            return back
+
+        return apply
+
+
+@dataclass(frozen=True, eq=False)
+class Operator(Linear):
+    """W by functions of your own: products with W and Wᵀ, and `solve(v, alpha)`, `solve_transposed(v, alpha)` for
+    (I + α(I − W))⁻¹ v and its transposed. Without the last two only `ForwardBackward` can use it."""
+
+    apply: Apply
+    apply_transposed: Apply
+    solve: Callable[[Tensor, float], Tensor] | None = None
+    solve_transposed: Callable[[Tensor, float], Tensor] | None = None
+
+    def __call__(self, z: Tensor) -> Tensor:
+        return self.apply(z)
+
+    def transposed(self) -> Operator:
+        return Operator(self.apply_transposed, self.apply, self.solve_transposed, self.solve)
+
+    def resolvent(self, alpha: float, like: Tensor) -> Apply:  # noqa: ARG002
+        solve = self.solve
+        if solve is None:
+            raise BadInput(
+                "PeacemanRachford needs (I + α(I − W))⁻¹: give Operator the functions solve and solve_transposed, or use "
+                "ForwardBackward."
+            )
+        return lambda v: solve(v, alpha)
+
+
+def as_linear(weight: Linear | Tensor) -> Linear:
+    """A matrix as `Dense`; a `Linear` as it is."""
+    if isinstance(weight, Tensor):
+        return Dense(weight)
+    if not isinstance(weight, Linear):
+        raise BadInput(f"W must be a matrix, or Dense, CircularConvolution or Operator; got {type(weight).__name__}.")
+    return weight
+
+
+@torch.no_grad()
+def bounds(linear: Linear, like: Tensor) -> tuple[float, float]:
+    """(‖I − W‖₂, the smallest eigenvalue of its symmetric part), each by a few products with vectors.
+
+    Both are estimates from inside: the norm may be somewhat larger, the eigenvalue somewhat smaller. One sample, `like`, is
+    enough.
+    """
+    back = linear.transposed()
+    v = torch.randn(like.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(like)
+    norm = 0.0
+    w = v / v.norm()
+    for _ in range(_POWER_STEPS):
+        w = w - linear(w)
+        w = w - back(w)
+        squared = float(w.norm())
+        norm, w = math.sqrt(squared), w / squared if squared > 0.0 else v / v.norm()
+    w, largest = v / v.norm(), 0.0
+    for _ in range(2 * _POWER_STEPS):  # the largest eigenvalue of norm·I minus the symmetric part of I − W
+        w = (norm - 1.0) * w + 0.5 * (linear(w) + back(w))
+        largest = float(w.norm())
+        w = w / max(largest, torch.finfo(w.dtype).tiny)
+    return norm, norm - largest
