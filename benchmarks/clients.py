@@ -17,7 +17,7 @@ from live_memory import peak_memory
 from peer import peer_version
 from timing import best_times
 from torch.utils import _pytree as pytree
-from torchdeq_layers import CLIENTS, Counted, all_tuned, draw
+from torchdeq_layers import CLIENTS, all_tuned, draw
 
 import notsodeep as nsd
 
@@ -39,14 +39,13 @@ class Case:
         self.evaluations = {f"torchdeq {solver}": t.evaluations for solver, t in found.items() if t is not None}
         self.ours = {}
         for label, one in {"ours": client, "ours, default solver": by_default(client)}.items():
-            counted = Counted(self.problem.f)
             try:
                 with torch.no_grad():
-                    one.solve(self.problem._replace(f=counted))
+                    self.evaluations[label] = one.solve(self.problem).evaluations
             except nsd.NotConverged as error:
                 self.failures[label] = f"{error.reason} after {error.steps} steps"
             else:
-                self.ours[label], self.evaluations[label] = one, counted.evaluations
+                self.ours[label] = one
 
     def solve(self, label, training):
         if label in self.ours:
@@ -126,9 +125,7 @@ def ratio(what, values, wanted, unit="ms"):
 
 
 def main(rounds=3, part=""):
-    torch.set_num_threads(
-        1
-    )  # with more, a machine that is busy with something else times threads waiting for each other
+    torch.set_num_threads(1)  # with more, a busy machine times threads that wait for each other
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, torchdeq {peer_version()}")
     table = {}
     for client in CLIENTS:

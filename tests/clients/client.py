@@ -40,8 +40,8 @@ class Client:
     samples: int = 1
     tol: float = 1e-4
     gradient_tol: float = 1e-2
-    solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson(engage=0.0)  # noqa: RUF009 (frozen values)
-    adjoint_solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson(engage=0.0)  # noqa: RUF009
+    solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson()  # noqa: RUF009 (frozen values)
+    adjoint_solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson()  # noqa: RUF009
     max_steps: int = 200
     damping: float = 1.0
 

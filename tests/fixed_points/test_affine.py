@@ -83,7 +83,7 @@ def test_the_verdict_is_in_full_precision():
 @pytest.mark.usefixtures("bfloat16")
 def test_absolute_tolerances_are_in_full_precision():
     module_ = deq("relu", 1e-3, relative=False)
-    found = module_.solve(1000.0 * data())
+    found = module_.solve(100.0 * data())  # at 1000 times, rounding leaves 1.1e-3 of a plain iteration too
     assert found.low_precision_steps == 0
 
 

@@ -295,7 +295,7 @@ class _Run:
         self.judged += 1
         was_clean = self.progress.clean
         verdict = self.progress.note(self.z, residual, size)
-        if self.progress.clean and verdict.within == len(residual):
+        if self.progress.clean and verdict.worst <= self.tol:
             return _End.done
         failing = was_clean and not self.progress.clean
         if (self.probe and failing) or (self.early and self.judged == _EARLY):
@@ -307,7 +307,7 @@ class _Run:
         can_leave = (
             getattr(self.f, "selectable", False) and self.solver.rowwise and self.progress.clean and not self.keep
         )
-        if can_leave and 2 * verdict.within >= len(residual):
+        if can_leave and 2 * int((residual <= self.tol).sum()) >= len(residual):
             return _End.thinned
         rate = min(verdict.worst / self.worst, 1.0) if 0.0 < self.worst < torch.inf else 1.0
         self.worst, self.expected = verdict.worst, verdict.worst * rate

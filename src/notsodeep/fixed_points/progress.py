@@ -17,10 +17,9 @@ _CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """After one evaluation: `within` counts the samples within tolerance at this very iterate, `settled` says that every one
-    has been at some iterate, or has failed, and `worst` is the largest residual now."""
+    """After one evaluation: whether every sample has been within tolerance at some iterate, or has failed; the largest residual
+    now."""
 
-    within: int
     settled: bool
     worst: float
 
@@ -45,25 +44,24 @@ class Progress:
 
     def note(self, z: Tensor, residual: Tensor, size: Tensor) -> Verdict:
         """Take note of one evaluation."""
-        # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
-        better = (residual < self.residual) & (size <= GROWING * self.first)
-        now = residual <= self.tol
-        settled = now | (self.residual <= self.tol)
-        all_better, any_better, within, all_settled, worst = torch.stack(
-            [better.all(), better.any(), now.sum(), settled.all(), residual.max()]
-        ).tolist()
-        if self.clean and (all_better or within == len(residual)):  # within all at once: this iterate is the answer
+        grown = GROWING * self.first
+        worst, most, largest = torch.stack([residual, residual / self.residual, size / grown]).amax(1).tolist()
+        if self.clean and (worst <= self.tol or (most < 1.0 and largest <= 1.0)):
+            # All are better, or all are within tolerance at once: this iterate is the answer so far.
             self.z, self.residual, self.last, self.mixed = z, residual, size, False
+            if worst <= self.tol:
+                return Verdict(True, worst)
+            settled = False
         else:
-            self._update(z, residual, size, better if any_better else None)
-        if self.clean and within == len(residual):
-            return Verdict(int(within), True, worst)
+            # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
+            self._update(z, residual, size, (residual < self.residual) & (size <= grown))
+            settled = self._settled()
         self.least = torch.minimum(self.least, size)
         if self.count % STALL_STEPS == STALL_STEPS - 1:
             self._look_back(size)
+            settled = self._settled()
         self.count += 1
-        done = bool(all_settled) if self.clean else not bool((self.open & (self.residual > self.tol)).any())
-        return Verdict(int(within), done, worst)
+        return Verdict(settled, worst)
 
     def confirm(self, residual: Tensor) -> Tensor:
         """Take the residuals of `z` evaluated as a whole; the samples, (n,), that were within tolerance and no longer are."""
@@ -108,6 +106,9 @@ class Progress:
         )
         self.clean, self.mixed = some.clean, True
 
+    def _settled(self) -> bool:
+        return not bool((self.open & ~(self.residual <= self.tol)).any())
+
     def _look_back(self, size: Tensor) -> None:
         """Every so many steps: has a sample moved on since the last look, relative to ‖f(z)‖ or at all?"""
         residual, before = self.checkpoint
@@ -116,8 +117,8 @@ class Progress:
         self._fail(stuck & (self.least > STALL_SHRINK * before), _STALLED)
         self.checkpoint, self.least = (self.residual, self.least), torch.full_like(size, torch.inf)
 
-    def _update(self, z: Tensor, residual: Tensor, size: Tensor, better: Tensor | None) -> None:
-        if better is not None:
+    def _update(self, z: Tensor, residual: Tensor, size: Tensor, better: Tensor) -> None:
+        if bool(better.any()):
             better = better & (self.status < _DIVERGED)
             self.mixed = len(residual) > 1
             self.z = torch.where(better[:, None], z, self.z)

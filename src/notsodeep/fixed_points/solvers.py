@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.fixed_points.window import Window, window
+from notsodeep.fixed_points.window import Differences, Window, differences, window
+from notsodeep.numerics.safe import is_whole
 
 
 class Solver(ABC):
@@ -53,50 +54,53 @@ class Picard(Solver):
 class _Pace:
     """How fast plain steps shrink the batch's largest residual, and whether that was too slow once."""
 
-    size: Tensor | None = None
+    worst: float | None = None
     engaged: bool = False
 
     def next(self, size: Tensor, engage: float) -> _Pace:
         """With one more step, engaged once the largest residual shrinks by less than the factor `engage`."""
-        engaged = self.engaged or (self.size is not None and not bool(size.max() <= engage * self.size.max()))
-        return _Pace(size, engaged)
+        if self.engaged:
+            return self
+        worst = float(size.detach().max())
+        return _Pace(worst, self.worst is not None and not worst <= engage * self.worst)
 
 
 @dataclass
 class _Mixture:
-    """What Anderson remembers: the last residual and image as they are, and the differences of those before; until it is
-    engaged, the last iterate and image alone."""
+    """What Anderson remembers: differences of residuals and of images, and the iterates with their images since the last
+    mixing; until it is engaged, the last one alone. `mixed` is how many differences the last step mixed, `fresh` how many of
+    them were new."""
 
     pace: _Pace = field(default_factory=_Pace)
-    last: tuple[Tensor, Tensor] | None = None
-    residuals: Window | None = None
-    images: Window | None = None
-
-    @property
-    def mixed(self) -> int:
-        """How many differences there are to mix."""
-        return 0 if self.residuals is None else self.residuals.stacked().shape[1] - 1
+    since: tuple[tuple[Tensor, Tensor], ...] = ()
+    residuals: Differences | None = None
+    images: Differences | None = None
+    mixed: int = 0
+    fresh: int = 0
 
 
 @dataclass(frozen=True)
 class Anderson(Solver):
-    """Anderson mixing: z ← Σ α_j (z_j + damping·r_j), with r = f(z) − z and α, Σ α_j = 1, minimising ‖Σ α_j r_j‖.
+    """Anderson mixing, periodic: z ← Σ α_j (z_j + damping·r_j), with r = f(z) − z and α, Σ α_j = 1, minimising ‖Σ α_j r_j‖.
 
     Written in differences ΔF, ΔR of the last `memory` + 1 images and residuals, with c = 1 − damping:
     z ← f − c·r − (ΔF − c·ΔR) γ, where γ minimises ‖r − ΔR γ‖² + ridge·mean(‖Δr_j‖²)·‖γ‖². The ridge is relative, so it
-    means the same far from and close to the solution. As long as plain steps shrink the batch's largest residual by the
-    factor `engage`, they are taken as they are: where Picard is good nothing is better, and mixing would only cost time.
+    means the same far from and close to the solution. One step of `every` is mixed, the others are plain: about as many are
+    needed, and mixing costs as much as a small layer. As long as plain steps shrink the batch's largest residual by the factor
+    `engage`, they are all plain: where Picard is good, little is better.
 
-    Ref: Anderson (1965); Walker & Ni (2011).
+    Ref: Anderson (1965); Walker & Ni (2011); Banerjee, Suryanarayana & Pask (2016).
     """
 
     memory: int = 5
     ridge: float = 1e-8
     damping: float = 1.0
-    engage: float = 0.6
+    engage: float = 0.3
+    every: int = 2
 
     def __post_init__(self) -> None:
-        _check_memory(self)
+        _check_count(self, "memory")
+        _check_count(self, "every")
         _check_damping(self)
         _check_engage(self)
         if not 0.0 <= self.ridge < math.inf:
@@ -109,42 +113,31 @@ class Anderson(Solver):
         pace = memory.pace.next(size, self.engage)
         plain = fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
         if not pace.engaged:
-            return plain, _Mixture(pace, (z, fz))
+            return plain, _Mixture(pace, ((z, fz),))
+        since = (*memory.since, (z, fz))
         residuals, images = memory.residuals, memory.images
+        if len(since) < (self.every if residuals is not None else max(self.every, 2)):
+            return plain, _Mixture(pace, since, residuals, images)
         if residuals is None or images is None:
-            residuals, images = (window(z, self.memory + 1, differences=True) for _ in range(2))
-            if memory.last is not None:
-                before, image = memory.last
-                residuals, images = residuals.push(image - before), images.push(image)
-        residuals, images = residuals.push(fz - z), images.push(fz)
-        now = _Mixture(pace, None, residuals, images)
-        weights = self._weights(residuals, z.dtype)
-        if weights is None:
-            return plain, now
-        mixed = torch.bmm(weights, images.stacked())
+            (before, image), since = since[0], since[1:]
+            residuals, images = differences(image - before, self.memory), differences(image, self.memory)
+        residuals = residuals.push([image - before for before, image in since])
+        images = images.push([image for _, image in since])
+        gamma = self._coefficients(*residuals.products(), z.dtype)
+        mixed = torch.baddbmm(plain[:, None], gamma, images.stacked(), alpha=-1.0)
         if self.damping < 1.0:
-            mixed = mixed - (1.0 - self.damping) * torch.bmm(weights, residuals.stacked())
-        return mixed[:, 0], now
+            mixed = torch.baddbmm(mixed, gamma, residuals.stacked(), alpha=1.0 - self.damping)
+        return mixed[:, 0], _Mixture(pace, (), residuals, images, gamma.shape[-1], len(since))
 
-    def _weights(self, residuals: Window, dtype: torch.dtype) -> Tensor | None:
-        """(n, 1, k + 1): 1 for the newest vector and −γ for the differences; None where there is no difference yet."""
-        held, newest = residuals.stacked(), residuals.newest
-        others = [j for j in range(held.shape[1]) if j != newest]
-        if not others:
-            return None
-        gram = torch.bmm(held, held.mT)
+    def _coefficients(self, along: Tensor, gram: Tensor, dtype: torch.dtype) -> Tensor:
+        """γ, (n, 1, k), from the products of the differences with the residual and with each other."""
         if dtype in (torch.float16, torch.bfloat16):  # no linear solver works in these
-            gram = gram.float()
-        along = gram[:, others, newest, None]
-        gram = gram[:, others][:, :, others]
-        mean = gram.diagonal(dim1=1, dim2=2).mean(1)
-        ridge = max(self.ridge, torch.finfo(dtype).eps) * mean
-        gram = gram + torch.diag_embed(ridge[:, None].expand(-1, len(others)))
-        gamma = torch.linalg.solve_ex(gram, along)[0]  # (n, k, 1)
+            along, gram = along.float(), gram.float()
+        ridge = max(self.ridge, torch.finfo(dtype).eps) * gram.diagonal(dim1=1, dim2=2).mean(1, keepdim=True)
+        gamma = torch.linalg.solve_ex(gram + torch.diag_embed(ridge.expand(along.shape)), along[..., None])[0]
         # A sample that stands still, or moves by rounding only, has no history to mix (0/0): it takes a plain step.
-        usable = (mean > 0) & torch.isfinite(gamma).all(1)[:, 0]
-        gamma = torch.where(usable[:, None], gamma[..., 0], 0.0).to(dtype)
-        return torch.cat([-gamma[:, :newest], torch.ones_like(gamma[:, :1]), -gamma[:, newest:]], dim=1)[:, None]
+        gamma = torch.nan_to_num(gamma, nan=0.0, posinf=0.0, neginf=0.0)
+        return gamma.to(dtype).reshape(len(gamma), 1, -1)
 
 
 @dataclass(frozen=True)
@@ -161,7 +154,7 @@ class Broyden(Solver):
     engage: float = 0.6
 
     def __post_init__(self) -> None:
-        _check_memory(self)
+        _check_count(self, "memory")
         _check_engage(self)
 
     def init(self, z: Tensor) -> _Inverse:  # noqa: ARG002
@@ -244,9 +237,10 @@ def _check_damping(solver: Any) -> None:
         raise BadInput(f"The damping of {type(solver).__name__} must be in (0, 1], got {solver.damping!r}.")
 
 
-def _check_memory(solver: Any) -> None:
-    if isinstance(solver.memory, bool) or not isinstance(solver.memory, int) or solver.memory < 1:
-        raise BadInput(f"The memory of {type(solver).__name__} must be a whole number ≥ 1, got {solver.memory!r}.")
+def _check_count(solver: Any, name: str) -> None:
+    count = getattr(solver, name)
+    if not is_whole(count) or count < 1:
+        raise BadInput(f"`{name}` of {type(solver).__name__} must be a whole number ≥ 1, got {count!r}.")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The last few vectors of every sample, as one tensor (n, k, d): what solvers that mix iterates remember.
+"""The last few vectors of every sample, or their differences, as one tensor (n, k, d): what solvers that mix iterates remember.
 
 Written into one buffer, in place, where nothing is differentiated: a step then costs one pass over the new vector instead of a
 copy of all. Inside a gradient (`UnrolledAdjoint`) or a transform of `torch.func` the vectors are kept apart and stacked.
@@ -6,10 +6,13 @@ copy of all. Inside a gradient (`UnrolledAdjoint`) or a transform of `torch.func
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from notsodeep.fixed_points.capture import transforms_active
 
@@ -17,77 +20,142 @@ from notsodeep.fixed_points.capture import transforms_active
 class Window(Protocol):
     """Vectors of n samples, k of them each."""
 
-    @property
-    def newest(self) -> int:
-        """Where the last vector stands along the second axis of `stacked`."""
-        ...
-
-    def push(self, v: Tensor) -> Window:
-        """The window with v, (n, d), added; the oldest leaves when it is full. The old window may no longer be used."""
+    def push(self, v: Tensor) -> Self:
+        """With v, (n, d), added; the oldest leaves when it is full. The old window may no longer be used."""
         ...
 
     def stacked(self) -> Tensor:
         """(n, k, d)."""
         ...
 
-    def select(self, rows: Tensor) -> Window:
+    def select(self, rows: Tensor) -> Self:
         """The window of some of the samples."""
         ...
 
 
-def window(like: Tensor, size: int, differences: bool = False) -> Window:
-    """An empty window for up to `size` vectors of the shape of `like`, (n, d).
-
-    With `differences` it holds the last vector as it is and, in place of each one before, its successor's difference to it.
-    """
+def window(like: Tensor, size: int) -> Window:
+    """An empty window for up to `size` vectors of the shape of `like`, (n, d)."""
     if torch.is_grad_enabled() or transforms_active():
-        return _Kept((), size, differences)
-    return _Written(like.new_empty(like.shape[0], size, like.shape[1]), 0, differences)
+        return _Kept((), size)
+    return _Written(like.new_empty(like.shape[0], size, like.shape[1]), 0)
 
 
 class _Written:
     """A buffer whose slots are used in turn."""
 
-    def __init__(self, buffer: Tensor, count: int, differences: bool) -> None:
-        self.buffer, self.count, self.differences = buffer, count, differences
+    def __init__(self, buffer: Tensor, count: int) -> None:
+        self.buffer, self.count = buffer, count
 
-    @property
-    def newest(self) -> int:
-        return (self.count - 1) % self.buffer.shape[1]
-
-    def push(self, v: Tensor) -> _Written:
-        if self.differences and self.count:
-            last = self.buffer[:, self.newest]
-            torch.sub(v, last, out=last)
+    def push(self, v: Tensor) -> Self:
+        self.buffer[:, self.count % self.buffer.shape[1]] = v
         self.count += 1
-        self.buffer[:, self.newest] = v
         return self
 
     def stacked(self) -> Tensor:
         return self.buffer[:, : self.count]
 
-    def select(self, rows: Tensor) -> _Written:
-        return _Written(self.buffer[rows], self.count, self.differences)
+    def select(self, rows: Tensor) -> Self:
+        return type(self)(self.buffer[rows], self.count)
 
 
 class _Kept:
     """Tensors of their own, newest last."""
 
-    def __init__(self, vectors: tuple[Tensor, ...], size: int, differences: bool) -> None:
-        self.vectors, self.size, self.differences = vectors, size, differences
+    def __init__(self, vectors: tuple[Tensor, ...], size: int) -> None:
+        self.vectors, self.size = vectors, size
 
-    @property
-    def newest(self) -> int:
-        return len(self.vectors) - 1
-
-    def push(self, v: Tensor) -> _Kept:
-        before = self.vectors
-        if self.differences and before:
-            before = (*before[:-1], v - before[-1])
-        return _Kept((*before, v)[-self.size :], self.size, self.differences)
+    def push(self, v: Tensor) -> Self:
+        return type(self)((*self.vectors, v)[-self.size :], self.size)
 
     def stacked(self) -> Tensor:
         return torch.stack(self.vectors, dim=1)
 
-    def select(self, rows: Tensor) -> _Kept:
-        return _Kept(tuple(v[rows] for v in self.vectors), self.size, self.differences)
+    def select(self, rows: Tensor) -> Self:
+        return type(self)(tuple(v[rows] for v in self.vectors), self.size)
+
+
+class Differences(Protocol):
+    """A window of the differences of vectors to their successors, and the last vector."""
+
+    def push(self, vectors: Sequence[Tensor]) -> Self:
+        """With more vectors, (n, d) each, that follow the last one. The old one may no longer be used."""
+        ...
+
+    def stacked(self) -> Tensor:
+        """(n, k, d)."""
+        ...
+
+    def products(self) -> tuple[Tensor, Tensor]:
+        """Of the differences with the last vector, (n, k), and with each other, (n, k, k)."""
+        ...
+
+    def select(self, rows: Tensor) -> Self:
+        """The differences of some of the samples."""
+        ...
+
+
+def differences(first: Tensor, size: int) -> Differences:
+    """The last `size` differences of vectors that begin with `first`, (n, d)."""
+    if torch.is_grad_enabled() or transforms_active():
+        return _KeptDifferences(first, (), size)
+    return _WrittenDifferences(first, first.new_empty(first.shape[0], size, first.shape[1]), 0)
+
+
+class _WrittenDifferences:
+    """The last vector, `count` differences in a buffer whose slots are used in turn, and their products with each other."""
+
+    def __init__(
+        self, last: Tensor, buffer: Tensor, count: int, fresh: tuple[int, ...] = (), gram: Tensor | None = None
+    ) -> None:
+        self.last, self.buffer, self.count, self.fresh, self.gram = last, buffer, count, fresh, gram
+
+    def push(self, vectors: Sequence[Tensor]) -> Self:
+        for before, after in pairwise((self.last, *vectors)):
+            slot = self.count % self.buffer.shape[1]
+            torch.sub(after, before, out=self.buffer[:, slot])
+            self.count += 1
+            self.fresh += (slot,)
+        self.last = vectors[-1]
+        return self
+
+    def stacked(self) -> Tensor:
+        return self.buffer[:, : self.count]
+
+    def products(self) -> tuple[Tensor, Tensor]:
+        held = self.stacked()
+        k, fresh = held.shape[1], tuple(dict.fromkeys(self.fresh))
+        if self.gram is None or len(fresh) == k:
+            self.gram = held.new_empty(len(held), k, k)
+        elif self.gram.shape[1] < k:
+            self.gram = functional.pad(self.gram, (0, k - self.gram.shape[1]) * 2)
+        # Those among older differences are known.
+        along, *rows = torch.bmm(torch.stack([self.last, *(held[:, j] for j in fresh)], 1), held.mT).unbind(1)
+        for j, row in zip(fresh, rows, strict=True):
+            self.gram[:, j] = self.gram[:, :, j] = row
+        self.fresh = ()
+        return along, self.gram
+
+    def select(self, rows: Tensor) -> Self:
+        gram = None if self.gram is None else self.gram[rows]
+        return type(self)(self.last[rows], self.buffer[rows], self.count, self.fresh, gram)
+
+
+class _KeptDifferences:
+    """The last vector, and the differences as tensors of their own, newest last."""
+
+    def __init__(self, last: Tensor, kept: tuple[Tensor, ...], size: int) -> None:
+        self.last, self.kept, self.size = last, kept, size
+
+    def push(self, vectors: Sequence[Tensor]) -> Self:
+        kept = (*self.kept, *(after - before for before, after in pairwise((self.last, *vectors))))
+        return type(self)(vectors[-1], kept[-self.size :], self.size)
+
+    def stacked(self) -> Tensor:
+        return torch.stack(self.kept, dim=1)
+
+    def products(self) -> tuple[Tensor, Tensor]:
+        held = self.stacked()
+        return torch.bmm(held, self.last[:, :, None])[..., 0], torch.bmm(held, held.mT)
+
+    def select(self, rows: Tensor) -> Self:
+        return type(self)(self.last[rows], tuple(v[rows] for v in self.kept), self.size)

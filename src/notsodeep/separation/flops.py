@@ -44,8 +44,9 @@ class Counted(Solver):
 
     def step(self, memory: Any, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, Any]:
         following, memory = self.solver.step(memory, z, fz, size)
-        mixed = memory.mixed
-        own = (2.0 * mixed**2 + 7.0 * mixed) * z.shape[1] + 2.0 / 3.0 * mixed**3
+        mixed, fresh = memory.mixed, memory.fresh
+        # Products of the residual and the new differences with all, the mixture, and the differences themselves.
+        own = (2.0 * (fresh + 1.0) * mixed + 2.0 * mixed + 3.0 * fresh) * z.shape[1] + 2.0 / 3.0 * mixed**3
         self.solves = Solves(self.solves.evaluations + 1.0, self.solves.mixing + own)
         return following, memory
 
