@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import notsodeep as nsd
+from notsodeep.fixed_points import ForwardBackward, PeacemanRachford
 from notsodeep.models.tensor_file import read_tensors, write_tensors
 from tests.zoo import ACTIVATIONS, build
 
@@ -41,6 +42,10 @@ MODULES = {
     "learned variances": lambda: deq("tanh", learn_variances=True, precision=nsd.FullPrecision()),
     "spectral": lambda: deq(well_posed="spectral"),
     "monotone": lambda: deq("tanh", well_posed="monotone"),
+    "split": lambda: deq(well_posed="monotone", solver=PeacemanRachford(alpha=None, solver=nsd.Broyden(memory=7))),
+    "split, both ways": lambda: deq(
+        solver=ForwardBackward(), adjoint=nsd.ImplicitAdjoint(PeacemanRachford(0.7, nsd.Picard()), tol=1e-4)
+    ),
     "no readout": lambda: nsd.DEQ(nsd.Implicit("gelu", 0.1, centre=False), P, M),
     "half": lambda: deq().to(torch.bfloat16),
     "designed": lambda: nsd.ENN(
@@ -145,6 +150,10 @@ def forged(path, change):
     return write_tensors(path, stored.tensors, stored.record)
 
 
+def split(**parts):
+    return {"kind": "PeacemanRachford", **parts}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -171,6 +180,14 @@ def forged(path, change):
         (lambda m: m.update(tau0=float("nan")), "tau0 = nan"),
         (lambda m: m["net"].update(centre="x"), "centre = 'x'"),
         (lambda m: m["plan"]["solver"].update(memory=10**30), "memory = 1000"),
+        (lambda m: m["plan"]["solver"].update(kind="PeacemanRachford"), "PeacemanRachford cannot be made"),
+        (lambda m: m["plan"].update(solver=split(alpha="1")), "alpha = '1'"),
+        (lambda m: m["plan"].update(solver=split(alpha=-1.0)), "alpha of PeacemanRachford"),
+        (lambda m: m["plan"].update(solver=split(solver=split())), "solver = PeacemanRachford"),
+        (lambda m: m["plan"].update(solver=split(split="f")), "split"),
+        (lambda m: m["plan"].update(solver=split(kind="Splitting")), "no kind 'Splitting'"),
+        (lambda m: m["plan"].update(solver=split(kind="Preconditioned", apply="f")), "no kind 'Preconditioned'"),
+        (lambda m: m["adjoint"].update(callback="os.system"), "callback"),
         (lambda m: m["net"].update(phi={"kind": "Scaled", "inner": 7, "factor": 1.0}), "inner = 7"),
         (lambda m: m["net"].update(phi={"kind": "Polynomial", "coefficients": ["x"]}), "coefficients"),
         (lambda m: m["net"].update(phi={"kind": "Polynomial", "coefficients": [0.0] * 3000}), "3000 values in a row"),
@@ -291,6 +308,8 @@ def test_what_cannot_be_saved_leaves_no_file(tmp_path):
     path = tmp_path / "a.safetensors"
     with pytest.raises(nsd.BadInput, match="Own is a class of your own, which cannot be written"):
         nsd.save(deq(solver=Own()), path)
+    with pytest.raises(nsd.BadInput, match="Own is a class of your own, which cannot be written"):
+        nsd.save(deq(solver=PeacemanRachford(solver=Own())), path)
     with pytest.raises(nsd.BadInput, match="got Linear"):
         nsd.save(torch.nn.Linear(2, 2), path)
     with pytest.raises(nsd.BadInput, match="Cannot write"):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
+from notsodeep.fixed_points import ForwardBackward, PeacemanRachford
 from notsodeep.models.well_posed import gram_bound
 
 P, M = 10, 48
@@ -74,6 +75,32 @@ def test_monotone_and_all_skew(name, width):
     x = data().requires_grad_()
     assert float(torch.linalg.matrix_norm(module.A.detach() * module.form.recurrent, 2)) > 1.5
     module(x).sum().backward()  # both solves converge, or this raises
+
+
+@pytest.mark.parametrize("name", ["relu", "tanh"])
+@pytest.mark.parametrize("solver", [PeacemanRachford(), ForwardBackward()])
+def test_a_splitting_solves_and_trains_a_monotone_deq(name, solver):
+    usual, split = (deq(name, well_posed="monotone", **options) for options in ({}, {"solver": solver}))
+    assert split.adjoint.solver == solver
+    x = data()
+    for _ in range(2):
+        outputs = [module(x) for module in (usual, split)]
+        torch.testing.assert_close(*outputs, rtol=1e-7, atol=1e-8)
+        for module, out in zip((usual, split), outputs, strict=True):
+            module.zero_grad()
+            out.square().mean().backward()
+            torch.optim.SGD(module.parameters(), lr=0.1).step()
+        for a, b in zip(usual.parameters(), split.parameters(), strict=True):
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-6, atol=1e-8)
+    assert split(x).square().mean().item() < outputs[1].square().mean().item()
+
+
+def test_second_derivatives_of_a_monotone_deq_by_splitting():
+    x, results = data(3).requires_grad_(), []
+    for options in ({}, {"solver": PeacemanRachford()}):
+        (first,) = torch.autograd.grad(deq("tanh", well_posed="monotone", **options)(x).sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(first.square().sum(), x)[0])
+    torch.testing.assert_close(*results, rtol=1e-6, atol=1e-8)
 
 
 def test_weights_of_zero_stay_zero():

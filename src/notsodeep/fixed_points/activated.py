@@ -32,6 +32,8 @@ class Activated:
     def __post_init__(self) -> None:
         if not callable(self.phi):
             raise BadInput(f"phi must be a function, got {type(self.phi).__name__}.")
+        if not isinstance(self.u, Tensor):
+            raise BadInput(f"u must be a tensor that fits the state, got {type(self.u).__name__}.")
         object.__setattr__(self, "weight", as_linear(self.linear))
 
     def __call__(self, z: Tensor) -> Tensor:

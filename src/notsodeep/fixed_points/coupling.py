@@ -7,9 +7,7 @@ from torch import Tensor
 
 from notsodeep.fixed_points.precision import Map
 
-_TRIALS = (
-    3  # each finds a dependence of one row on one other with probability 1/4, of any row on most others nearly surely
-)
+_TRIALS = 3  # each finds a row that depends on one other with probability 1/4, on most others nearly surely
 _ROUNDING = 1e3  # changes of a row, in units of its rounding, that other rows' values in one product may cause
 
 
@@ -20,7 +18,7 @@ def repeats(f: Map, z: Tensor, fz: Tensor) -> bool:
 
 
 @torch.no_grad()
-def rows_depend(f: Map, z: Tensor, fz: Tensor, trials: int) -> bool:
+def rows_depend(f: Map, z: Tensor, fz: Tensor, trials: int = _TRIALS) -> bool:
     """Whether some rows of f(z), (n, d), change when other rows of z do: random halves of them are moved.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NotConverged
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
 from notsodeep.fixed_points.capture import capture, transforms_active
 from notsodeep.fixed_points.eager import eager
@@ -18,11 +18,13 @@ from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.loop import Rows
 from notsodeep.fixed_points.plan import Plan, default_tolerance
 from notsodeep.fixed_points.precision import FullPrecision, Precision
-from notsodeep.fixed_points.solution import Solution
+from notsodeep.fixed_points.solution import Reason, Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Picard, Preconditioned, Solver
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.state_map import StateMap
 from notsodeep.numerics.safe import is_whole
+
+_COUPLED = " Where rows of the state depend on each other, pass samples=0."
 
 
 @eager
@@ -97,7 +99,7 @@ def fixed_point(
     step = StateMap(f, layout, tuple(inputs), tuple(args or ()), aux)
     plan = Plan(_for_layout(solver, layout), tol, relative, max_steps, precision, throw, atol)
     rows = Rows.taken if samples is None else Rows.said
-    solution = _solved(step, start, plan, adjoint, rows, _evaluations(keep), named=args is not None)
+    solution = _solved(step, start, plan, adjoint, rows, _evaluations(keep, solver), named=args is not None)
     value = layout.unpack(solution.value)
     states = tuple(step.kept(pair, solution, adjoint) for pair in solution.states)
     return replace(solution, value=value, states=states, aux=step.beside(value) if aux else None)
@@ -107,11 +109,12 @@ def _solved(
     step: StateMap, start: Tensor, plan: Plan, adjoint: Adjoint, rows: Rows, keep: tuple[int, ...], named: bool
 ) -> Solution:
     tensors = (*step.inputs, *step.args)
+    what = Subject(advice=_COUPLED if step.layout.samples > 1 else "")
     if transforms_active() and not isinstance(adjoint, UnrolledAdjoint):
         if named:
-            return equilibrium(step.of_tensors, start, tensors, plan, adjoint)
+            return equilibrium(step.of_tensors, start, tensors, plan, adjoint, what)
         _, closure, captured = capture(step, start.detach().clone())
-        return equilibrium(closure, start, captured, plan, adjoint)
+        return equilibrium(closure, start, captured, plan, adjoint, what)
     seen: Seen | None = None
     if torch.is_grad_enabled() and isinstance(adjoint, ImplicitAdjoint):
         if named:
@@ -119,17 +122,20 @@ def _solved(
         else:
             image, closure, captured = capture(step, start)
             seen = Seen(image, closure, captured)
-    return followed(step, start, plan, adjoint, seen, rows=rows, keep=keep)
+    return followed(step, start, plan, adjoint, seen, what, rows, keep)
 
 
-def implicit_gradient(f: Callable[..., Any], z_star: Any, adjoint: Adjoint | None = None, **options: Any) -> Any:
+def implicit_gradient(
+    f: Callable[..., Any], z_star: Any, adjoint: Adjoint | None = None, *, throw: bool = True, **options: Any
+) -> Any:
     """z_star, a solution of z = f(z) found by whatever means, with the exact gradient of a fixed point.
 
     Args:
         f: The map, as for `fixed_point`.
         z_star: The solution: a tensor, or a nested tuple, list or dict of them.
         adjoint: How a gradient passes, `ImplicitAdjoint()` by default.
-        **options: `tol`, `atol`, `relative`, `samples`, `inputs`, `args` and `throw` of `fixed_point`.
+        throw: Whether to raise where z_star is no solution.
+        **options: `tol`, `atol`, `relative`, `samples`, `inputs` and `args` of `fixed_point`.
 
     Returns:
         A state equal to z_star that carries a gradient for every tensor that f uses.
@@ -137,21 +143,43 @@ def implicit_gradient(f: Callable[..., Any], z_star: Any, adjoint: Adjoint | Non
     Raises:
         NotConverged: z_star is not within tolerance of f(z_star), unless throw=False.
     """
-    return fixed_point(f, z_star, Picard(), adjoint, max_steps=1, **options).value
+    found = fixed_point(f, z_star, Picard(), adjoint, max_steps=1, throw=False, **options)
+    if throw and found.reason is not Reason.converged:
+        kind = "relative residual" if found.relative else "residual"
+        raise NotConverged(
+            f"z_star is no solution of z = f(z): its {kind} is {float(found.residuals[0].max()):.2e}, the tolerance "
+            f"{found.tol:.1e}. Solve it further, pass the tol that it was solved to, or throw=False to take it as it is.",
+            residual=found.residual,
+            steps=found.evaluations,
+            reason=found.reason,
+            solution=found,
+        )
+    return found.value
 
 
 def _for_layout(solver: Any, layout: Layout) -> Any:
     """The solver with its preconditioner, if any, as a function of matrices."""
-    if isinstance(solver, Preconditioned):
-        return replace(solver, apply=layout.wrap(solver.apply))
-    return solver
+    if not isinstance(solver, Preconditioned):
+        return solver
+    apply = layout.wrap(solver.apply)
+
+    def of_rows(r: Tensor) -> Tensor:
+        # One state in rows of any number: all of it in one where samples turned out to depend on each other, many under vmap.
+        states = r.reshape(-1, layout.samples, layout.numbers)
+        return torch.stack([apply(state) for state in states]).reshape(r.shape)
+
+    return replace(solver, apply=of_rows)
 
 
-def _evaluations(keep: Sequence[int]) -> tuple[int, ...]:
+def _evaluations(keep: Sequence[int], solver: Solver | Splitting) -> tuple[int, ...]:
     if not isinstance(keep, list | tuple | range) or any(not is_whole(k) or k < 1 for k in keep):
         raise BadInput(f"keep names evaluations of f, counted from 1, as in keep=(3, 6); got {keep!r}.")
     if keep and transforms_active():
         raise BadInput("keep does not work under torch.func's transforms.")
+    if keep and isinstance(solver, Splitting):
+        raise BadInput(
+            f"{type(solver).__name__} iterates another map than f: keep goes with Picard(), Anderson(), Broyden()."
+        )
     return tuple(keep)
 
 

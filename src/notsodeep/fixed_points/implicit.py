@@ -101,6 +101,11 @@ def followed(
 
 
 def _unrolled(f: Map, z0: Tensor, plan: Plan, what: Subject, keep: tuple[int, ...]) -> Solution:
+    if isinstance(plan.solver, Splitting):
+        raise BadInput(
+            f"The steps of {type(plan.solver).__name__} are those of another map than f, and are not differentiated: use "
+            "ImplicitAdjoint(), or UnrolledAdjoint() with Picard(), Anderson() or Broyden()."
+        )
     solution = iterate(f, z0, plan, keep=keep)
     if plan.throw:
         solution.raise_unless_converged(what)
@@ -211,7 +216,9 @@ class _Attached(torch.autograd.Function):
             if torch.is_grad_enabled():
                 out, *tensors = ctx.saved_tensors  # only here: for a first derivative they may have changed since
                 needed = ctx.needs_input_grad[6:]
-                return (*before, None, *_second_order(ctx.seen, ctx.task, graph, out, g, tensors, needed))
+                found = _second_order(ctx.seen, ctx.task, task, graph, out, g, tensors, needed)
+                ctx.task.report(task)
+                return (*before, None, *found)
 
             u = _adjoint(task, graph, g.reshape(ctx.rows, -1)).reshape(g.shape)
         ctx.task.report(task)
@@ -234,6 +241,7 @@ def _adjoint(task: _Task, graph: Graph, g: Tensor) -> Tensor:
 def _second_order(
     seen: Seen | None,
     task: _Task,
+    backward: _Task,
     graph: Graph,
     z: Tensor,
     g: Tensor,
@@ -253,7 +261,7 @@ def _second_order(
             "draw no random numbers in it.",
             change=gap,
         )
-    return _differentiable_gradients(Direct(seen.step), task.backward(), z, g, tensors, needed)
+    return _differentiable_gradients(Direct(seen.step), backward, z, g, tensors, needed)
 
 
 class _Equilibrium(torch.autograd.Function):
@@ -350,6 +358,8 @@ def _differentiable_gradients(
     equation: Equation, task: _Task, z: Tensor, g: Tensor, args: Sequence[Tensor], needed: Sequence[bool]
 ) -> Sequence[Tensor | None]:
     """u = Jᵀu + g as an equilibrium of its own, then (∂f/∂args)ᵀu: each a differentiable function of z, g and the arguments."""
+    if isinstance(task.plan.solver, Splitting):  # looked through with torch.func, f has no parts to split by
+        task = replace(task, plan=replace(task.plan, solver=task.plan.solver.solver))
     u = _Equilibrium.apply(Transposed(equation), task, g.detach(), z, g, *args)
     chosen = [k for k, need in enumerate(needed) if need]
 

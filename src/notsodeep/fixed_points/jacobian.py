@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.fixed_points.coupling import rows_depend
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.tracked import Graph
 from notsodeep.numerics.arnoldi import spectral_radii
@@ -26,17 +27,28 @@ def spectral_radius(
     Args:
         f: The map.
         z: A state: a tensor, or a nested tuple, list or dict of them.
-        samples: How many leading axes are independent, as for `fixed_point`.
+        samples: How many leading axes are independent, as for `fixed_point`: by default one, and none where rows turn out
+            to depend on each other.
         generator: Of the vector that the products begin with.
     """
     layout = Layout.of(z, samples)
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
+    guessed = samples is None and layout.samples > 1
+    if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
+        warnings.warn(
+            f"The {layout.samples} rows of the state depend on each other, so they are one sample, with one spectral radius. "
+            "Pass samples=0 to say so.",
+            NumericsWarning,
+            stacklevel=2,
+        )
+        layout = layout.as_one()
 
     def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
         found = graph.pull(v)
         return torch.zeros_like(v) if found is None else found
 
-    return spectral_radii(transposed, normal(graph.z, generator or torch.Generator().manual_seed(0)))
+    start = normal(graph.z, generator or torch.Generator().manual_seed(0))
+    return spectral_radii(transposed, start.reshape(layout.samples, -1))
 
 
 def jacobian_penalty(
@@ -61,12 +73,13 @@ def jacobian_penalty(
         image = layout.wrap(f)(state)
         total = state.new_zeros(())
         for _ in range(probes):
+            if not image.requires_grad:  # a constant
+                break
             (pulled,) = torch.autograd.grad(
                 image, state, normal(state, generator), create_graph=True, allow_unused=True
             )
             total = total if pulled is None else total + pulled.square().sum()
-    count: int = sum(leaf.numel() for leaf in pytree.tree_leaves(z))
-    return total / (probes * count)
+    return total / (probes * state.numel())
 
 
 def normal(like: Tensor, generator: torch.Generator | None) -> Tensor:

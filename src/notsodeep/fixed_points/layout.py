@@ -31,6 +31,12 @@ class Layout:
     def dtype(self) -> torch.dtype:
         return functools.reduce(torch.promote_types, map(_real, self.dtypes))
 
+    @property
+    def numbers(self) -> int:
+        """How many real numbers a sample has."""
+        sizes = (shape.numel() * (1 + own.is_complex) for shape, own in zip(self.shapes, self.dtypes, strict=True))
+        return sum(sizes) // self.samples
+
     @staticmethod
     def of(state: Any, axes: int | None = None) -> Layout:
         """The layout of `state` with so many leading axes of independent samples.

@@ -107,7 +107,8 @@ def _alpha_and_prox(
         return 1.0, f.phi
     alpha = splitting.alpha
     if alpha is None:
-        alpha = default(*bounds(f.linear, f.as_states(like[:1])))
+        sample = like[:1] if -1 in f.shape else like  # W takes one sample wherever it takes any number of them
+        alpha = default(*bounds(f.linear, f.as_states(sample)))
     positive, negative = (s / ((1.0 - alpha) * s + alpha) for s in slopes)
 
     def prox(v: Tensor) -> Tensor:

@@ -27,6 +27,12 @@ class StateMap:
     aux: bool = False
 
     def __post_init__(self) -> None:
+        if self.inputs and any(shape[:1] != (self.layout.samples,) for shape in self.layout.shapes):
+            raise BadInput(
+                f"inputs need a state whose samples lie along its first axis; here {self.layout.samples} samples have shapes "
+                f"{', '.join(str(tuple(shape)) for shape in self.layout.shapes)}. Flatten the axes of samples into one, or "
+                "pass these tensors as args."
+            )
         wrong = [tuple(x.shape) for x in self.inputs if not x.ndim or len(x) != self.layout.samples]
         if wrong:
             raise BadInput(

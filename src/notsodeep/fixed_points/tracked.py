@@ -29,6 +29,8 @@ class Graph:
 
     def pull(self, u: Tensor) -> Tensor | None:
         """Jᵀu, in the shape of u; None where the image does not depend on the state."""
+        if not self.image.requires_grad:
+            return None
         (found,) = torch.autograd.grad(
             self.image, self.z, u.reshape(self.image.shape), retain_graph=True, allow_unused=True
         )

@@ -22,6 +22,7 @@ from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import MixedPrecision, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
+from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
 from notsodeep.models.export import to_onnx
@@ -57,7 +58,7 @@ class DEQ(nn.Module):
         width: int,
         out_features: int | None = None,
         *,
-        solver: Solver | None = None,
+        solver: Solver | Splitting | None = None,
         adjoint: Adjoint | None = None,
         tol: float | None = None,
         relative: bool = True,
@@ -84,7 +85,8 @@ class DEQ(nn.Module):
         self.form = _form(net, self.width, self.tau0)
         # A monotone map may have eigenvalues all around the unit disc, where mixing a few iterates takes long.
         usual = Broyden() if well_posed == "monotone" else Anderson()
-        self.adjoint = ImplicitAdjoint(usual, throw=throw) if adjoint is None else adjoint
+        backward = solver if isinstance(solver, Splitting) else usual
+        self.adjoint = ImplicitAdjoint(backward, throw=throw) if adjoint is None else adjoint
         require_adjoint(self.adjoint)
         self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw, atol)
         still = checks.names(frozen, ("A", "B", "readout"), "frozen")

@@ -18,6 +18,7 @@ from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, Unro
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import FullPrecision, MixedPrecision
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
+from notsodeep.fixed_points.splitting import ForwardBackward, PeacemanRachford
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
 from notsodeep.numerics.records import from_record, made, to_record
@@ -35,6 +36,8 @@ _CHOICES = (
     Picard,
     Anderson,
     Broyden,
+    PeacemanRachford,
+    ForwardBackward,
     ImplicitAdjoint,
     PhantomAdjoint,
     UnrolledAdjoint,
