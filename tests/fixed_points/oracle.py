@@ -3,9 +3,15 @@
 - converged: ‖f(z) − z‖ ≤ 3·tol·‖f(z)‖ at the returned z, for each sample that is said to have converged, and for the whole
   state where all are.
 - nan: f must have returned something that is not finite, from a finite state.
-- diverged: the residual must have grown; f must be no contraction by its norm; and plain steps must not converge.
-- stalled: the same iteration, let go on to twice as many steps, must not converge; and it must not have grown.
-- max_steps: in the last 80 evaluations either the best relative residual or the residual itself must have fallen by 1 %.
+- diverged: the residual must have grown; f must be no contraction by its norm; and plain steps must not converge, unless the
+  solver never takes any (engage=0).
+- stalled: it must not have grown, and in its last 80 evaluations neither the best relative residual nor the residual itself
+  may have fallen by 1 %. The same iteration, let go on to twice as many steps, must not converge either, but for one that
+  wanders or creeps through a bottleneck, its residuals of these 80 not within a factor of 1.2: such a one may come upon a
+  solution in the end.
+- max_steps: in the last 100 evaluations, a look's 20 more, either must have fallen by 1 %.
+
+A relative residual counts as fallen only where the residual itself has not grown: that of a state that runs away may fall too.
 """
 
 from __future__ import annotations
@@ -23,7 +29,9 @@ from .random_problems import Problem
 
 SLACK = 3.0  # a residual is evaluated in another batch or order, and tolerances end near rounding
 _GREW = 10.0
-_WINDOW, _FELL = 80, 0.99
+_WINDOW, _LOOK, _FELL = 80, 20, 0.99
+_WANDERS = 1.2
+_SAME = 1e-2
 _REFERENCE_STEPS = 1000
 
 
@@ -42,12 +50,13 @@ class Watched:
         return image
 
     def trace(self, entries: int) -> tuple[Tensor, Tensor, Tensor]:
-        """(evaluations, entries): ‖f(z) − z‖, ‖f(z)‖, and whether f made of a finite state something that is not."""
+        """(evaluations, entries): ‖f(z) − z‖, that relative to ‖f(z)‖, and whether f made NaN of a finite state."""
         z, fz = torch.stack(self.states).double(), torch.stack(self.images).double()
         z, fz = z.reshape(len(z), entries, -1), fz.reshape(len(fz), entries, -1)
         finite_state = torch.isfinite(z).flatten(1).all(1)[:, None]
         spoilt = finite_state & ~torch.isfinite(fz).all(2)
-        return (fz - z).norm(dim=2), fz.norm(dim=2), spoilt
+        size = (fz - z).norm(dim=2)
+        return torch.nan_to_num(size, nan=torch.inf), torch.nan_to_num(size / fz.norm(dim=2), nan=torch.inf), spoilt
 
 
 @dataclass(frozen=True)
@@ -71,7 +80,8 @@ def judge(problem: Problem, *, told: bool, patience: bool = True) -> Verdict:
     entries = len(found.converged)
     with torch.no_grad():
         z = found.value.reshape(problem.start.shape)
-        fz, first = f(z), f(problem.start.to(problem.dtype))
+        start = problem.start.to(problem.dtype)
+        fz, first = f(z), (start, f(start))
         ratios = relative(z, fz, first, entries) / problem.tol
         claimed = ratios[found.converged]
         # NaN is no convergence either: written so that it counts.
@@ -85,14 +95,15 @@ def judge(problem: Problem, *, told: bool, patience: bool = True) -> Verdict:
         )
 
 
-def relative(z: Tensor, fz: Tensor, first: Tensor, entries: int) -> Tensor:
-    """‖f(z) − z‖/‖f(z)‖ for each entry. A fixed point may be 0 (rows that relu puts out): next to it the rounding of the first
-    image takes ‖f(z)‖'s place, and a length whose square is no number of the dtype any more is 0.
+def relative(z: Tensor, fz: Tensor, first: tuple[Tensor, Tensor], entries: int) -> Tensor:
+    """‖f(z) − z‖/‖f(z)‖ for each entry. A fixed point may be 0 (rows that relu puts out): next to it the rounding of the start
+    or of its image, `first`, takes ‖f(z)‖'s place, and a length whose square is no number of the dtype any more is 0.
     """
     limits = torch.finfo(z.dtype)
-    z, fz, first = (t.double().reshape(entries, -1) for t in (z, fz, first))
+    z, fz, start, image = (t.double().reshape(entries, -1) for t in (z, fz, *first))
     size = (fz - z).norm(dim=1)
-    scale = fz.norm(dim=1) + (limits.eps * first.norm(dim=1)).clamp(min=limits.tiny)
+    begun = torch.maximum(start.norm(dim=1), image.norm(dim=1))
+    scale = fz.norm(dim=1) + (limits.eps * begun).clamp(min=limits.tiny)
     return torch.where(size <= limits.tiny**0.5, 0.0, size / scale)
 
 
@@ -104,22 +115,23 @@ def _misnamed(
     if not failures:
         return ()
     entries = len(found.converged)
-    size, scale, spoilt = watched.trace(entries)
-    size = torch.nan_to_num(size, nan=torch.inf)
-    residual = torch.nan_to_num(size / scale, nan=torch.inf)
+    size, residual, spoilt = watched.trace(entries)
+    first, steps = size[0], _steps(residual, found.residuals)
+    size, residual = size[steps], residual[steps]
+    residual = torch.where(size <= _GREW * first, residual, torch.inf)
     references = _References(problem, entries, found.evaluations)
     wrong = []
     for k in failures:
         reason = REASONS[int(found.status[k])]
-        why = _why(reason, size[:, k], residual[:, k], bool(spoilt[:, k].any()), references, k)
+        why = _why(reason, first[k], size[:, k], residual[:, k], bool(spoilt[:, k].any()), references, k)
         if why:
             wrong.append((k, str(reason), why))
     return tuple(wrong)
 
 
-def _why(reason, size, residual, spoilt, references, k) -> str:
+def _why(reason, first, size, residual, spoilt, references, k) -> str:
     """What is wrong with the name; nothing where it is right."""
-    late, first = size[-max(1, len(size) // 4) :], size[0]
+    late = size[-max(1, len(size) // 4) :]
     if reason == "nan":
         return "" if spoilt else "f was finite at every finite state"
     if spoilt and reason != "diverged":
@@ -129,16 +141,38 @@ def _why(reason, size, residual, spoilt, references, k) -> str:
             return "the residual never grew"
         if references.problem.lipschitz < 0.999:
             return f"a contraction by norm, {references.problem.lipschitz:.2f}"
-        return "plain steps converge" if references.plain[k] else ""
+        at_once = getattr(references.problem.solver, "engage", 1.0) == 0.0
+        return "plain steps converge" if not at_once and references.plain[k] else ""
     if bool(late.min() > _GREW * first):
         return "the residual grew"
     if reason == "stalled":
-        return "going on converges" if references.going_on[k] else ""
-    if len(size) > 2 * _WINDOW:
-        fell = residual[-_WINDOW:].min() <= _FELL * residual[:-_WINDOW].min()
-        fell |= size[-_WINDOW:].min() <= _FELL * size[:-_WINDOW].min()
-        return "" if fell else "no residual fell any more"
+        if _fell(size, _WINDOW) or _fell(residual, _WINDOW):
+            return "a residual still fell"
+        wanders = bool(size[-_WINDOW:].max() > _WANDERS * size[-_WINDOW:].min())
+        return "going on converges" if not wanders and references.going_on[k] else ""
+    if len(size) > 2 * _WINDOW and not (_fell(size, _WINDOW + _LOOK) or _fell(residual, _WINDOW + _LOOK)):
+        return "no residual fell any more"
     return ""
+
+
+def _steps(seen: Tensor, told: Tensor) -> list[int]:
+    """Which of the evaluations seen are those told of, and not looks at whether rows depend on each other. Of a state that was
+    taken for many samples at first, those since it is one.
+    """
+    k, steps = len(seen) - 1, []
+    for row in torch.nan_to_num(told.double(), nan=torch.inf).flip(0):
+        while k >= 0 and not bool(((seen[k] - row).abs() <= _SAME * row).logical_or(seen[k] == row).all()):
+            k -= 1
+        if k < 0:
+            break
+        steps.append(k)
+        k -= 1
+    return steps[::-1]
+
+
+def _fell(trace: Tensor, last: int) -> bool:
+    """Whether it has come lower in its `last` entries than ever before."""
+    return bool(trace[-last:].min() <= _FELL * trace[:-last].min())
 
 
 class _References:

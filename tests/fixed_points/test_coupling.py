@@ -104,3 +104,24 @@ def test_noise_is_not_taken_for_coupling():
     found, told = solve(f, nsd.Picard())
     assert not found.coupled
     assert not told
+
+
+def test_states_are_kept_on_both_sides_of_the_turn():
+    f, _ = graph_network(47)
+    with torch.no_grad():
+        found, told = solve(f, nsd.Anderson(), keep=(2, 20))
+        (early, late), image = found.states, f(f(torch.zeros(8, 50).double()))
+    assert "from evaluation 16 on" in told[0]
+    assert len(found.residuals) > 20
+    assert torch.equal(early, image)
+    assert residual(f, late) < residual(f, early)
+    assert not torch.equal(late, found.value)
+
+
+def test_growth_is_measured_from_the_start():
+    """A map that runs away, slowly: what is called diverged has grown since the first evaluation."""
+    a = torch.full((8, 8), 1.02 / 8).double()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nsd.NumericsWarning)
+        found = nsd.fixed_point(lambda z: a @ z + 1.0, torch.zeros(8, 3).double(), nsd.Picard(), throw=False)
+    assert found.reason is nsd.Reason.diverged

@@ -29,6 +29,7 @@ NO_COMPILER = shutil.which("g++") is None and shutil.which("clang++") is None
 @pytest.fixture(autouse=True)
 def forget_compiled():
     """One test's graphs are not to count towards the next one's limit of recompilations."""
+    torch.compiler.reset()
     yield
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()

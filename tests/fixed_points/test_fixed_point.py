@@ -64,7 +64,7 @@ def test_failures_are_told_apart(f, options, reason):
     assert error.value.reason == reason
     assert error.value.residual.shape == (3,)
     assert error.value.residuals.shape == found.residuals.shape
-    assert {"diverged": "contractive", "stalled": "stopped shrinking", "nan": "NaN", "max_steps": "max_steps"}[
+    assert {"diverged": "run away", "stalled": "stopped shrinking", "nan": "NaN", "max_steps": "max_steps"}[
         reason
     ] in str(error.value)
 

@@ -1,5 +1,7 @@
 """Every solver on every map: the same fixed point, in no more evaluations than it should take."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -112,3 +114,18 @@ def test_unknown_options_are_errors():
         nsd.Anderson(beta=1.0)
     with pytest.raises(TypeError, match="f_tol"):
         nsd.fixed_point(lambda z: 0.5 * z, torch.zeros(2, 3), f_tol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_anderson_stays_on_the_way_to_a_fixed_point_at_zero(dtype):
+    """f is 0, so that all differences have one direction and the products of those are singular to rounding."""
+    z = torch.randn(37, 3, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    start = z.norm(dim=1)
+    solver, sizes = nsd.Anderson(damping=0.7, engage=0.0), []
+    memory = solver.init(z)
+    with torch.no_grad():
+        for _ in range(14):
+            sizes.append(z.norm(dim=1))
+            z, memory = solver.step(memory, z, torch.zeros_like(z), sizes[-1])
+    for before, after in itertools.pairwise(sizes):
+        assert bool((after <= 0.31 * before + torch.finfo(dtype).eps * start).all())

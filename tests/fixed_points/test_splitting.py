@@ -13,6 +13,7 @@ from notsodeep.fixed_points import (
     ForwardBackward,
     Operator,
     PeacemanRachford,
+    precision,
 )
 
 M = 0.5  # the strong monotonicity of I − W
@@ -138,6 +139,30 @@ def test_what_is_called_converged_is(kind):
         size = (image - found.value).flatten(1).norm(dim=1) / image.flatten(1).norm(dim=1)
     torch.testing.assert_close(size, found.residual)
     assert float(size.max()) <= 1e-6
+
+
+def test_the_check_is_in_full_precision(monkeypatch):
+    monkeypatch.setattr(precision, "has_fast_bfloat16", lambda _: True)
+    make, weight, u = problem("dense", torch.float32)
+    f = Activated(torch.relu, make(weight), u.detach().repeat(4000, 1))  # large enough for mixed precision
+    with torch.no_grad():
+        found = nsd.fixed_point(f, torch.zeros(4000 * N, 6), PeacemanRachford(), precision=nsd.MixedPrecision())
+        image = f(found.value)
+    assert bool(((image - found.value).norm(dim=1) <= 1.05e-5 * image.norm(dim=1)).all())
+
+
+def test_a_sample_that_is_not_a_number_leaves_the_others_alone():
+    make, weight, u = problem("dense")
+    u = u.detach().clone()
+    u[1, 2] = torch.nan
+    f = Activated(torch.relu, make(weight), u)
+    with torch.no_grad():
+        found = nsd.fixed_point(f, torch.zeros(N, 6).double(), PeacemanRachford(), throw=False)
+        image = f(found.value)
+    assert found.converged.tolist() == [True, False, True]
+    assert found.reason is nsd.Reason.nan
+    others = torch.tensor([0, 2])
+    assert bool(((image - found.value).norm(dim=1) <= 1e-10 * image.norm(dim=1))[others].all())
 
 
 def test_plain_steps_run_away():

@@ -51,6 +51,7 @@ def iterate(
     first: Tensor | None = None,
     rows: Rows = Rows.taken,
     keep: tuple[int, ...] = (),
+    begun: Tensor | None = None,
 ) -> Solution:
     """Iterate z0, (n, d), towards z = f(z), each sample on its own terms.
 
@@ -65,8 +66,8 @@ def iterate(
         tracked: Evaluates f with a graph, where one is wanted.
         first: f(z0), where it is known.
         rows: Whether rows may turn out to depend on each other, and are to be looked at before a failure makes one do so.
-
         keep: Evaluations, counted from 1, whose (z, f(z)) become the solution's states; None for those that did not happen.
+        begun: ‖f(z) − z‖ of each sample, (n,), at an earlier start: growth is measured from there.
 
     Returns:
         The solution, its value (n, d).
@@ -74,6 +75,7 @@ def iterate(
     if isinstance(plan.solver, Splitting):
         return _by_splitting(f, z0, plan, plan.solver, tracked)
     run = _Run(f, z0, plan, plan.solver, tracked, first, rows if len(z0) > 1 else Rows.independent, keep)
+    run.begun = begun
     end: _End | None = run.advance()
     if end is _End.thinned:
         run.finish_rest()
@@ -98,6 +100,7 @@ def _as_one(run: _Run) -> Solution:
         replace(run.plan, max_steps=max(run.plan.max_steps - used, 1), precision=FullPrecision()),
         tracked=None if tracked is None else lambda z: tracked(z.reshape(n, -1)).reshape(1, -1),
         keep=tuple(k - used for k in run.keep),
+        begun=torch.linalg.vector_norm(run.progress.first, keepdim=True),
     )
     trace = torch.stack(run.trace).amax(1, keepdim=True)
     return replace(
@@ -154,6 +157,7 @@ class _Run:
 
     progress: Progress
     size: Tensor
+    begun: Tensor | None = None
 
     def __init__(
         self,
@@ -297,7 +301,7 @@ class _Run:
         """What follows from one evaluation in full precision; None to go on."""
         size = self.size.detach()
         if not self.judged:
-            self.progress = Progress(self.z, size, self.tol)
+            self.progress = Progress(self.z, size if self.begun is None else self.begun, self.tol)
         self.judged += 1
         was_clean = self.progress.clean
         verdict = self.progress.note(self.z, residual, size)

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from notsodeep.fixed_points.solution import REASONS, Reason
-from notsodeep.numerics.tolerances import DIVERGED_GROWTH, GROWING, STALL_SHRINK, STALL_STEPS
+from notsodeep.numerics.tolerances import DIVERGED_GROWTH, GROWING, STALL_LOOK, STALL_SHRINK, STALL_STEPS
 
 _CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
     REASONS.index(r) for r in (Reason.converged, Reason.max_steps, Reason.stalled, Reason.diverged, Reason.nan)
 )
+
+_PER_SAMPLE = ("z", "first", "last", "residual", "least", "status", "moved")
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,13 @@ class Progress:
     def __init__(self, z: Tensor, size: Tensor, tol: float) -> None:
         self.z, self.tol = z, tol
         self.first = self.last = size
-        self.residual = torch.full_like(size, torch.inf)
-        self.least = self.residual  # of the sizes since the last look back
-        self.checkpoint = self.residual, self.residual
+        self.residual = self.least = torch.full_like(size, torch.inf)
         self.status = torch.full_like(size, _MAX_STEPS, dtype=torch.long)
+        self.marks = (
+            self.residual,
+            self.least,
+        )  # what they were when a sample was last seen to move on, and when that was
+        self.moved = torch.zeros_like(self.status)
         self.clean = True
         self.mixed = False
         self.count = 0
@@ -54,13 +59,13 @@ class Progress:
             settled = False
         else:
             # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
-            self._update(z, residual, size, (residual < self.residual) & (size <= grown))
+            self._update(z, residual, size, (residual < self.residual) & ((size <= grown) | (residual <= self.tol)))
             settled = self._settled()
         self.least = torch.minimum(self.least, size)
-        if self.count % STALL_STEPS == STALL_STEPS - 1:
-            self._look_back(size)
-            settled = self._settled()
         self.count += 1
+        if self.count % STALL_LOOK == 0:
+            self._look_back()
+            settled = self._settled()
         return Verdict(settled, worst)
 
     def confirm(self, residual: Tensor) -> Tensor:
@@ -80,42 +85,43 @@ class Progress:
 
     def outcome(self) -> Tensor:
         """Each sample's status at the end; out of steps, with a residual well above the first, is slow divergence."""
+        self._look_back()
         self._fail(self.last > GROWING * self.first, _DIVERGED)
         return torch.where(self.residual <= self.tol, _CONVERGED, self.status)
 
     def select(self, rows: Tensor) -> Progress:
         """The progress of some of the samples."""
         some = Progress(self.z[rows], self.first[rows], self.tol)
-        some.last, some.residual, some.status = self.last[rows], self.residual[rows], self.status[rows]
-        some.checkpoint = self.checkpoint[0][rows], self.checkpoint[1][rows]
-        some.least = self.least[rows]
+        for name in _PER_SAMPLE:
+            setattr(some, name, getattr(self, name)[rows])
+        some.marks = self.marks[0][rows], self.marks[1][rows]
         some.clean, some.mixed, some.count = self.clean, self.mixed, self.count
         return some
 
     def put(self, rows: Tensor, some: Progress) -> None:
         """Take over what became of some of the samples in a batch of their own."""
-        self.z, self.residual, self.status, self.first, self.last = (
-            own.index_copy(0, rows, theirs)
-            for own, theirs in (
-                (self.z, some.z),
-                (self.residual, some.residual),
-                (self.status, some.status),
-                (self.first, some.first),
-                (self.last, some.last),
-            )
-        )
-        self.clean, self.mixed = some.clean, True
+        for name in _PER_SAMPLE:
+            setattr(self, name, getattr(self, name).index_copy(0, rows, getattr(some, name)))
+        residual, least = (own.index_copy(0, rows, new) for own, new in zip(self.marks, some.marks, strict=True))
+        self.marks = residual, least
+        self.clean, self.mixed, self.count = some.clean, True, some.count
 
     def _settled(self) -> bool:
         return not bool((self.open & ~(self.residual <= self.tol)).any())
 
-    def _look_back(self, size: Tensor) -> None:
-        """Every so many steps: has a sample moved on since the last look, relative to ‖f(z)‖ or at all?"""
-        residual, before = self.checkpoint
-        stuck = self.residual > STALL_SHRINK * residual
-        self._fail((size > DIVERGED_GROWTH * self.first) | (stuck & (size > GROWING * self.first)), _DIVERGED)
-        self._fail(stuck & (self.least > STALL_SHRINK * before), _STALLED)
-        self.checkpoint, self.least = (self.residual, self.least), torch.full_like(size, torch.inf)
+    def _look_back(self) -> None:
+        """Every so many steps, and at the end: when did a sample move on last, relative to ‖f(z)‖ or at all?"""
+        residual, least = self.marks
+        ahead = (self.residual < STALL_SHRINK * residual) | (self.least < STALL_SHRINK * least)
+        self.moved = torch.where(ahead, self.count, self.moved)
+        stuck = self.count - self.moved >= STALL_STEPS
+        anew = ahead | stuck
+        self.marks = torch.where(anew, self.residual, residual), torch.where(anew, self.least, least)
+        if not self.clean or bool(stuck.any()):
+            # One that had stalled, and moves again beside others that go on, is open again.
+            self.status = torch.where(~stuck & (self.status == _STALLED), _MAX_STEPS, self.status)
+            self._fail(stuck & (self.last > GROWING * self.first), _DIVERGED)
+            self._fail(stuck, _STALLED)
 
     def _update(self, z: Tensor, residual: Tensor, size: Tensor, better: Tensor) -> None:
         if bool(better.any()):

@@ -120,9 +120,9 @@ class Solution:
             case Reason.nan:
                 return "f returned NaN, or numbers too large to square, from a state that had not grown."
             case Reason.diverged:
-                return "the iterates move away from each other: the map is not contractive there."
+                return "the iterates run away: f does not contract there, or the solver overshoots."
             case Reason.stalled:
-                return "the residual stopped shrinking: the iterates cycle, or rounding is all that is left."
+                return "the residual stopped shrinking: the iterates cycle or wander, or rounding is all that is left."
         rate = self._rate()
         how = (
             f"the iteration still converges, by a factor of {rate:.3g} a step, but " if rate < 1.0 else "the iteration "

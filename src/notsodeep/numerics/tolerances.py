@@ -62,8 +62,8 @@ CHANGED_FACTOR = 10.0
 COUPLED_GROWTH = 2.0
 """A sample that was within tolerance, and is this many tolerances away with other rows beside it, depends on them."""
 
-STALL_STEPS, STALL_SHRINK = 40, 0.99
-"""A best residual that shrinks by less than this factor in so many steps has stalled."""
+STALL_STEPS, STALL_SHRINK, STALL_LOOK = 80, 0.99, 20
+"""A best residual that shrinks by less than this factor in so many steps has stalled; how often one looks."""
 
 BFLOAT16_ROUNDING, TF32_ROUNDING = 2.0**-9, 2.0**-11
 """Relative rounding of one number in these formats."""
