@@ -31,7 +31,7 @@ SLACK = 3.0  # a residual is evaluated in another batch or order, and tolerances
 _GREW = 10.0
 _WINDOW, _LOOK, _FELL = 80, 20, 0.99
 _WANDERS = 1.2
-_SAME = 1e-2
+_SAME, _LARGE = 1e-2, 1e3  # two computations of a residual; where f(z) is 0, one has a floor that the other has not
 _REFERENCE_STEPS = 1000
 
 
@@ -117,6 +117,7 @@ def _misnamed(
     entries = len(found.converged)
     size, residual, spoilt = watched.trace(entries)
     first, steps = size[0], _steps(residual, found.residuals)
+    assert steps, f"seed {problem.seed}: no evaluation seen is one told of"
     size, residual = size[steps], residual[steps]
     residual = torch.where(size <= _GREW * first, residual, torch.inf)
     references = _References(problem, entries, found.evaluations)
@@ -146,6 +147,8 @@ def _why(reason, first, size, residual, spoilt, references, k) -> str:
     if bool(late.min() > _GREW * first):
         return "the residual grew"
     if reason == "stalled":
+        if len(size) < _WINDOW:
+            return f"only {len(size)} evaluations were seen"
         if _fell(size, _WINDOW) or _fell(residual, _WINDOW):
             return "a residual still fell"
         wanders = bool(size[-_WINDOW:].max() > _WANDERS * size[-_WINDOW:].min())
@@ -161,7 +164,7 @@ def _steps(seen: Tensor, told: Tensor) -> list[int]:
     """
     k, steps = len(seen) - 1, []
     for row in torch.nan_to_num(told.double(), nan=torch.inf).flip(0):
-        while k >= 0 and not bool(((seen[k] - row).abs() <= _SAME * row).logical_or(seen[k] == row).all()):
+        while k >= 0 and not bool(((seen[k] - row).abs() <= _SAME * row).logical_or(~(seen[k] < _LARGE)).all()):
             k -= 1
         if k < 0:
             break
@@ -172,7 +175,7 @@ def _steps(seen: Tensor, told: Tensor) -> list[int]:
 
 def _fell(trace: Tensor, last: int) -> bool:
     """Whether it has come lower in its `last` entries than ever before."""
-    return bool(trace[-last:].min() <= _FELL * trace[:-last].min())
+    return len(trace) > last and bool(trace[-last:].min() <= _FELL * trace[:-last].min())
 
 
 class _References:
