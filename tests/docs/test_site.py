@@ -49,6 +49,8 @@ def test_dead_links_are_found(tmp_path):
 def test_every_public_name_is_in_the_api_once():
     count = Counter(id(resolve(path)) for path in API)
     assert {name: count[id(getattr(nsd, name))] for name in nsd.__all__} == dict.fromkeys(nsd.__all__, 1)
+    points = nsd.fixed_points
+    assert {name: count[id(getattr(points, name))] for name in points.__all__} == dict.fromkeys(points.__all__, 1)
     assert max(Counter(API).values()) == 1
 
 

@@ -198,6 +198,15 @@ def test_dropout_with_one_mask_a_call(device):
     assert_same_map(f, torch.zeros_like(x), [x, *linear.parameters()])
 
 
+def test_dropout_drawn_in_f_stalls(device):
+    linear, x = contracting(device=device), samples(device=device)
+    f = lambda z: torch.tanh(linear(torch.nn.functional.dropout(z, 0.3)) + x)  # noqa: E731
+    torch.manual_seed(0)
+    with pytest.raises(nsd.NotConverged, match="see that f is deterministic") as error:
+        nsd.fixed_point(f, torch.zeros_like(x))
+    assert error.value.reason is nsd.Reason.stalled
+
+
 class Averaging(Layer):
     """Keeps a moving average of its states, a new tensor at every call."""
 
