@@ -5,7 +5,12 @@ A message says what happened, what it means and what to change; the same numbers
 
 from __future__ import annotations
 
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
+
+_PACKAGE = str(Path(__file__).parent)
 
 
 class NotSoDeepError(Exception):
@@ -41,3 +46,13 @@ class NoMatch(NotSoDeepError):
 
 class NumericsWarning(UserWarning):
     """The result stands, but a condition of a theorem or a guarantee on its accuracy does not."""
+
+
+def warn(message: str) -> None:
+    """Give a `NumericsWarning` that names the caller's own line: the nearest one outside of this package and of torch."""
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    inside = (_PACKAGE, str(Path(torch).parent)) if torch else (_PACKAGE,)
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, NumericsWarning, stacklevel=level)

@@ -125,3 +125,10 @@ def test_growth_is_measured_from_the_start():
         warnings.simplefilter("ignore", nsd.NumericsWarning)
         found = nsd.fixed_point(lambda z: a @ z + 1.0, torch.zeros(8, 3).double(), nsd.Picard(), throw=False)
     assert found.reason is nsd.Reason.diverged
+
+
+def test_the_warning_names_the_line_of_ones_own():
+    f, _ = graph_network(47)
+    with pytest.warns(nsd.NumericsWarning, match="depend on each other") as told:
+        nsd.fixed_point(f, torch.zeros(8, 50).double(), tol=1e-5, throw=False)
+    assert told[0].filename == __file__

@@ -128,6 +128,19 @@ def test_scripted_and_closed_over(kind, device):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["script", "trace"])
+def test_scripted_under_torch_func(kind, device):
+    weight, x = contracting(device=device).weight.detach(), samples(device=device).detach()
+    z0 = torch.zeros_like(x)
+    f = _scripted(kind, z0, weight, x)
+    with pytest.raises(nsd.BadInput, match="args="):  # not a gradient without its share
+        torch.func.grad(lambda w: nsd.fixed_point(lambda z: f(z, w, x), z0).value.sum())(weight)
+    shown = torch.func.grad(lambda w: nsd.fixed_point(lambda z, w: f(z, w, x), z0, args=(w,)).value.sum())(weight)
+    looked_into = torch.func.grad(lambda w: nsd.fixed_point(lambda z: _step(z, w, x), z0).value.sum())(weight)
+    torch.testing.assert_close(shown, looked_into)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["script", "trace"])
 def test_scripted_module(kind, device):
     linear, x = contracting(device=device), samples(device=device)
     inner = torch.jit.script(linear) if kind == "script" else torch.jit.trace(linear, x.detach())

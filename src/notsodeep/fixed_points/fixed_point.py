@@ -11,7 +11,7 @@ from torch import Tensor
 
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
-from notsodeep.fixed_points.capture import capture, transforms_active
+from notsodeep.fixed_points.capture import capture, require_all_seen, transforms_active
 from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.implicit import Seen, equilibrium, followed
 from notsodeep.fixed_points.layout import Layout
@@ -67,7 +67,8 @@ def fixed_point(
         tol: Tolerance; by default 1e-5 in float32 and 1e-10 in float64.
         atol: Absolute tolerance that is added to the relative one.
         relative: Whether `tol` is relative to ‖f(z)‖.
-        max_steps: The most evaluations of f; one more may check the answer.
+        max_steps: The most steps, an evaluation of f each; a few more look at rows that may depend on each other, and check
+            the answer.
         precision: `FullPrecision`, or `MixedPrecision` for early steps in less.
         keep: Evaluations, counted from 1, whose images are returned as ``.states``, each with the gradient of one step.
         aux: Whether f returns (state, something); ``.aux`` is that something at the solution, with its gradient.
@@ -114,7 +115,10 @@ def _solved(
         if named:
             return equilibrium(step.of_tensors, start, tensors, plan, adjoint, what)
         _, closure, captured = capture(step, start.detach().clone())
-        return equilibrium(closure, start, captured, plan, adjoint, what)
+        solution = equilibrium(closure, start, captured, plan, adjoint, what)
+        # Here there is no graph of a last evaluation to follow, so what the first one did not show would be a constant.
+        require_all_seen(step(solution.value.detach()), (*closure.captured, *captured))
+        return replace(solution, extra=solution.extra + 1)
     seen: Seen | None = None
     if torch.is_grad_enabled() and isinstance(adjoint, ImplicitAdjoint):
         if named:

@@ -5,7 +5,6 @@ Ref: docs/theory.md, section 7.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.fixed_points.affine import AffineMap, AffineStep
 from notsodeep.fixed_points.capture import require_all_seen, require_not_batched, transforms_active, uses_gradients
@@ -161,7 +160,7 @@ class _Task:
             message = (
                 f"{self.what.name} is not exact: {solution.reason}, residual {float(solution.residual.max()):.1e}."
             )
-            warnings.warn(message, NumericsWarning, stacklevel=2)
+            warn(message)
         # Without its value: the node of the graph holds the box, and holding its own output it would never be freed.
         self.box.solution = replace(solution, value=None)
         value: Tensor = solution.value

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.coupling import rows_depend
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.tracked import Graph
@@ -35,11 +34,9 @@ def spectral_radius(
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
     if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
-        warnings.warn(
+        warn(
             f"The {layout.samples} rows of the state depend on each other, so they are one sample, with one spectral radius. "
             "Pass samples=0 to say so.",
-            NumericsWarning,
-            stacklevel=2,
         )
         layout = layout.as_one()
 

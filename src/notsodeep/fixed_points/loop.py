@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.coupling import repeats, rows_depend
 from notsodeep.fixed_points.plan import Plan
@@ -82,11 +81,9 @@ def iterate(
         end = run.confirm()
     if end is not _End.coupled:
         return run.solution()
-    warnings.warn(
+    warn(
         f"The {len(z0)} rows of the state depend on each other, so they are solved as one problem from evaluation "
         f"{len(run.trace)} on. Pass samples=0 to do so from the start.",
-        NumericsWarning,
-        stacklevel=2,
     )
     return _as_one(run)
 

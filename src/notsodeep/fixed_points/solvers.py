@@ -212,11 +212,15 @@ class _Inverse:
 
 
 def selected(memory: Any, rows: Tensor) -> Any:
-    """What a solver remembers of some of the samples: tensors, windows and tuples or dataclasses of them; the rest stays."""
+    """What a solver remembers of some of the samples: tensors, windows, and tuples, lists, dicts or dataclasses of them; the
+    rest stays."""
     if isinstance(memory, Tensor):
         return memory[rows] if memory.ndim else memory
-    if isinstance(memory, tuple):
-        return tuple(selected(part, rows) for part in memory)
+    if isinstance(memory, tuple | list):
+        parts = [selected(part, rows) for part in memory]
+        return parts if isinstance(memory, list) else tuple(parts)
+    if isinstance(memory, dict):
+        return {key: selected(part, rows) for key, part in memory.items()}
     select = getattr(memory, "select", None)
     if select is not None:
         return select(rows)
