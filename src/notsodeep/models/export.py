@@ -27,7 +27,7 @@ _RTOL = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-2}
 _SOLVER_FACTOR = 100.0  # an equilibrium is within residual/(1 − L) of another one
 
 
-def to_onnx(module: nn.Module, path: str | os.PathLike[str], *, check: bool = True) -> Path:
+def to_onnx(module: nn.Module, path: str | os.PathLike[str], how=None, *, check: bool = True) -> Path:
     """Write `module` as one ONNX file with all its weights: input "x", (n, p), output "out", any number n of samples.
 
     A DEQ becomes a loop of plain steps that ends when every sample has converged, as in its own exported graph. `check` runs
