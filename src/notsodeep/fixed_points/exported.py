@@ -75,13 +75,17 @@ class Written:
         worst, failed = float(solution.residual.max()), int((~solution.converged).sum())
         return replace(self, residual=worst, failed=failed, samples=len(solution.residual))
 
+    @property
+    def steps(self) -> str:
+        """Of which kind they are."""
+        return "plain steps" if self.damping == 1.0 else f"steps damped by {self.damping:g}"
+
     def __str__(self) -> str:
-        steps = "plain steps" if self.damping == 1.0 else f"steps damped by {self.damping:g}"
         kind = "relative" if self.relative else "absolute"
         if isinstance(self.how, Steps):
-            text = f"{self.how.count} {steps}, no check"
+            text = f"{self.how.count} {self.steps}, no check"
         else:
-            text = f"loop of {steps}, at most {self.max_steps}, {kind} tol {self.tol:.3g}, NaN where that is not reached"
+            text = f"loop of {self.steps}, at most {self.max_steps}, {kind} tol {self.tol:.3g}, NaN where that is not reached"
         text += "" if self.solver == "Picard" else f", in place of {self.solver}"
         if self.residual is None:
             return text
@@ -336,4 +340,5 @@ def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 def _norms(state: Sequence[Tensor], axes: int) -> Tensor:
     """The length of each sample of a state, along its leading axes."""
     lengths = [torch.linalg.vector_norm(part[..., None].flatten(axes), dim=-1) for part in state]
-    return lengths[0] if len(lengths) == 1 else torch.stack(lengths).norm(dim=0)
+    together: Tensor = lengths[0] if len(lengths) == 1 else torch.stack(lengths).norm(dim=0)
+    return together
