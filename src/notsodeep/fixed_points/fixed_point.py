@@ -50,7 +50,8 @@ def fixed_point(
     """The `Solution` of z = f(z).
 
     Each sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`; what is returned was evaluated
-    as a whole. ``.value`` carries a gradient for every tensor that f uses, by `adjoint`: exact unless you choose otherwise.
+    as a whole. ``.value`` carries a gradient for every tensor that f uses, by `adjoint`: exact unless you choose otherwise. In
+    a graph made by `torch.export` plain steps stand for the solver; `notsodeep.fixed_points.exporting` says which.
 
     Args:
         f: A function of the state, f(z, *inputs, *args), that returns a state of the same shapes.
