@@ -42,6 +42,9 @@ class Layer(nn.Module):
                 return found.value + found.aux[:, None]
             case "nested":
                 return solve(lambda z: f(solve(lambda v: torch.sin(0.3 * v + z), z).value), z0).value
+            case "outside":
+                n = x.shape[0]
+                return solve(lambda z: f(z.reshape(n, 2, 2).mT.reshape(n, 4)), z0).value
             case "told":
                 found = solve(f, z0)
                 return found.value, found.steps, found.converged
@@ -166,6 +169,8 @@ def test_one_fixed_point_inside_of_another():
 def test_bad_arguments():
     with pytest.raises(nsd.BadInput, match=r"keep=\(2,\).*leave keep out"):
         exported(Layer("closure", keep=(2,)))
+    with pytest.raises(nsd.BadInput, match=r"into a loop.*reshape.*z\.shape\[0\].*Steps"):
+        exported(Layer("outside"))
     with pytest.raises(nsd.BadInput, match="Steps takes a whole number"):
         Steps(0)
     with pytest.raises(nsd.BadInput, match=r"as Loop\(\) or as Steps"), exporting("loop"):

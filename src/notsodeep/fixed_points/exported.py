@@ -320,16 +320,31 @@ class _Run:
         return Solution(value, steps, residual, residual[None], status, self.tol, self.relative)
 
 
-def _repeat(
-    go_on: Callable[..., Tensor], body: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...]
-) -> tuple[Tensor, ...]:
+def _repeat(go_on: Callable[..., Tensor], body: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...]) -> Any:
     """state ← body(state) while go_on(state): one node of a graph, or a loop of Python in a rehearsal."""
+    if torch.compiler.is_dynamo_compiling():
+        return while_loop(go_on, body, state)
     if torch.compiler.is_exporting():
-        found: tuple[Tensor, ...] = while_loop(go_on, body, state)
-        return found
+        try:
+            return while_loop(go_on, body, state)
+        except Exception as error:
+            if not type(error).__module__.startswith("torch._dynamo"):
+                raise
+            raise BadInput(
+                f"f cannot be written into a loop: {_explanation(error)} Inside of f take sizes from its state, z.shape[0], "
+                "not from outside, and change nothing but the state; or write so many steps, exporting(Steps(count)), "
+                "which asks less of f."
+            ) from error
     while bool(go_on(*state)):
         state = body(*state)
     return state
+
+
+def _explanation(error: Exception) -> str:
+    """The compiler's own, of a long report."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    found = next((line for line in lines if line.startswith("Explanation: ")), lines[0] if lines else "")
+    return found.removeprefix("Explanation: ")[:300]
 
 
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:

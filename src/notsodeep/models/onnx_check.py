@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from notsodeep.errors import BadInput, NoMatch, NotConverged, NumericsWarning
+from notsodeep.errors import BadInput, NoMatch, NotConverged, NotSoDeepError, NumericsWarning
 from notsodeep.fixed_points.exported import Loop, Steps, Written
 from notsodeep.fixed_points.plan import Plan
 
@@ -79,12 +79,12 @@ def described(module: nn.Module) -> str:
 
 
 def line(error: Exception) -> str:
-    """The first line of the innermost message: the exporter wraps a short reason in a long report."""
+    """The first line of the innermost message, or of our own: the exporter wraps a short reason in a long report."""
     inner: BaseException = error
-    while inner.__cause__ is not None:
+    while inner.__cause__ is not None and not isinstance(inner, NotSoDeepError):
         inner = inner.__cause__
     lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    return f"{lines[0][:300].rstrip('.')}." if lines else f"{type(inner).__name__}."
+    return f"{lines[0][:700].rstrip('.')}." if lines else f"{type(inner).__name__}."
 
 
 def require_converged(module: nn.Module, inputs: Sequence[Tensor], tried: Sequence[Written]) -> None:
