@@ -36,6 +36,7 @@ from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
+from notsodeep.models.export import to_onnx
 from notsodeep.models.files import load, save
 from notsodeep.models.jacobian import jacobian_penalty, spectral_radius
 from notsodeep.models.readout import fit_readout
@@ -125,5 +126,6 @@ __all__ = [
     "tau0",
     "to_deq",
     "to_explicit",
+    "to_onnx",
     "write_kernels",
 ]

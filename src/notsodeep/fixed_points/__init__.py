@@ -2,6 +2,7 @@
 
 from notsodeep.fixed_points.activated import Activated
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, OneStepAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.fixed_points.exported import Exporting, Loop, Steps, Written, exporting
 from notsodeep.fixed_points.fixed_point import fixed_point, implicit_gradient
 from notsodeep.fixed_points.jacobian import jacobian_penalty, spectral_radius
 from notsodeep.fixed_points.linear import CircularConvolution, Dense, Linear, Operator
@@ -16,10 +17,12 @@ __all__ = [
     "Broyden",
     "CircularConvolution",
     "Dense",
+    "Exporting",
     "ForwardBackward",
     "FullPrecision",
     "ImplicitAdjoint",
     "Linear",
+    "Loop",
     "MixedPrecision",
     "OneStepAdjoint",
     "Operator",
@@ -31,7 +34,10 @@ __all__ = [
     "Solution",
     "Solver",
     "Splitting",
+    "Steps",
     "UnrolledAdjoint",
+    "Written",
+    "exporting",
     "fixed_point",
     "implicit_gradient",
     "jacobian_penalty",

@@ -13,6 +13,7 @@ from notsodeep.errors import BadInput, NotConverged
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
 from notsodeep.fixed_points.capture import capture, require_all_seen, transforms_active
 from notsodeep.fixed_points.eager import eager
+from notsodeep.fixed_points.exported import in_graph, require_exportable, solve_in_graph
 from notsodeep.fixed_points.implicit import Seen, equilibrium, followed
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.loop import Rows
@@ -49,7 +50,8 @@ def fixed_point(
     """The `Solution` of z = f(z).
 
     Each sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`; what is returned was evaluated
-    as a whole. ``.value`` carries a gradient for every tensor that f uses, by `adjoint`: exact unless you choose otherwise.
+    as a whole. ``.value`` carries a gradient for every tensor that f uses, by `adjoint`: exact unless you choose otherwise. In
+    a graph made by `torch.export` plain steps stand for the solver; `notsodeep.fixed_points.exporting` says which.
 
     Args:
         f: A function of the state, f(z, *inputs, *args), that returns a state of the same shapes.
@@ -99,11 +101,21 @@ def fixed_point(
         adjoint = replace(adjoint, solver=_for_layout(adjoint.solver, layout))
     step = StateMap(f, layout, tuple(inputs), tuple(args or ()), aux)
     plan = Plan(_for_layout(solver, layout), tol, relative, max_steps, precision, throw, atol)
+    if in_graph():
+        return _exported(step, z0, plan, _evaluations(keep, solver))
     rows = Rows.taken if samples is None else Rows.said
     solution = _solved(step, start, plan, adjoint, rows, _evaluations(keep, solver), named=args is not None)
     value = layout.unpack(solution.value)
     states = tuple(step.kept(pair, solution, adjoint) for pair in solution.states)
     return replace(solution, value=value, states=states, aux=step.beside(value) if aux else None)
+
+
+def _exported(step: StateMap, z0: Any, plan: Plan, keep: tuple[int, ...]) -> Solution:
+    """What stands for the solution in an exported graph."""
+    require_exportable(keep)
+    plan = replace(plan, tol=plan.tolerance(step.layout.dtype))
+    solution = solve_in_graph(step.image, z0, step.layout.axes, plan)
+    return replace(solution, aux=step.beside(solution.value) if step.aux else None)
 
 
 def _solved(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ class Layout:
     shapes: tuple[torch.Size, ...]
     dtypes: tuple[torch.dtype, ...]
     samples: int
+    axes: int  # how many leading ones the samples lie along
 
     @property
     def dtype(self) -> torch.dtype:
@@ -55,17 +57,17 @@ class Layout:
         if any(leaf.numel() == 0 for leaf in leaves):
             raise BadInput(f"The state of a fixed point is empty: shapes {_shapes(leaves)}.")
         shapes = tuple(leaf.shape for leaf in leaves)
-        count = _samples(shapes, axes)
-        return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), count)
+        axes = _axes(shapes, axes)
+        return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), math.prod(shapes[0][:axes]), axes)
 
     def as_one(self) -> Layout:
         """The same state as one sample."""
-        return Layout(self.spec, self.shapes, self.dtypes, 1)
+        return Layout(self.spec, self.shapes, self.dtypes, 1, 0)
 
     def of_rows(self, count: int) -> Layout:
         """The layout of `count` of the samples, which must lie along one leading axis."""
         shapes = tuple(torch.Size((count, *shape[1:])) for shape in self.shapes)
-        return Layout(self.spec, shapes, self.dtypes, count)
+        return Layout(self.spec, shapes, self.dtypes, count, 1)
 
     def pack(self, state: Any) -> Tensor:
         """(n, d), a view where the state is one contiguous tensor."""
@@ -120,20 +122,20 @@ class Layout:
         return same
 
 
-def _samples(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
+def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
+    """How many leading axes are of samples, where so many are asked for."""
+    # Lengths are compared, never put into a set: those of an exported graph are symbols, which have no hash.
     if axes is None:
-        lengths = {shape[0] if len(shape) > 1 else None for shape in shapes}
-        length = lengths.pop() if len(lengths) == 1 else None
-        return 1 if length is None else length
+        return int(all(len(shape) > 1 and shape[0] == shapes[0][0] for shape in shapes))
     if isinstance(axes, bool) or not isinstance(axes, int) or axes < 0:
         raise BadInput(
             f"samples says how many leading axes of the state are independent problems: 0, 1, 2 …; got {axes!r}."
         )
-    leading = {tuple(shape[:axes]) for shape in shapes}
-    if len(leading) > 1 or any(len(shape) < axes for shape in shapes):
+    leading = shapes[0][:axes]
+    if any(len(shape) < axes or shape[:axes] != leading for shape in shapes):
         shown = ", ".join(str(tuple(shape)) for shape in shapes)
         raise BadInput(f"samples={axes}, but the tensors of the state do not share {axes} leading axes: {shown}.")
-    return torch.Size(leading.pop()).numel()
+    return axes
 
 
 def _continuous(leaf: Tensor) -> bool:

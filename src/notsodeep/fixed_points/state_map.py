@@ -33,7 +33,7 @@ class StateMap:
                 f"{', '.join(str(tuple(shape)) for shape in self.layout.shapes)}. Flatten the axes of samples into one, or "
                 "pass these tensors as args."
             )
-        wrong = [tuple(x.shape) for x in self.inputs if not x.ndim or len(x) != self.layout.samples]
+        wrong = [tuple(x.shape) for x in self.inputs if not x.ndim or x.shape[0] != self.layout.samples]
         if wrong:
             raise BadInput(
                 f"inputs have one row for each sample, of which the state has {self.layout.samples}; got shape {wrong[0]}. "
@@ -46,15 +46,19 @@ class StateMap:
     def of_tensors(self, z: Tensor, *tensors: Tensor) -> Tensor:
         """The map with other tensors in place of the inputs and arguments."""
         version = None if z.is_inference() else z._version
-        image = self.f(self.layout.unpack(z), *tensors)
-        if self.aux:
-            image = self._pair(image)[0]
+        image = self._state(self.f(self.layout.unpack(z), *tensors))
         matrix = self.layout.pack(self.layout.check(image)).to(z.dtype)
         if version is not None and z._version != version:
             raise BadInput(
                 "f changes its state in place, so there is nothing left to compare with: let it work on z.clone()."
             )
         return matrix
+
+    def image(self, state: Any) -> Any:
+        """f at a state, as f returns it."""
+        image = self._state(self.f(state, *self.inputs, *self.args))
+        # Inside of a loop that is being exported shapes are symbols of another graph; the first image is checked outside.
+        return image if torch.compiler.is_dynamo_compiling() else self.layout.check(image)
 
     @property
     def structure(self) -> ActivatedRows | None:
@@ -87,6 +91,9 @@ class StateMap:
         if torch.is_grad_enabled() and not isinstance(adjoint, UnrolledAdjoint):
             image = self(z.detach())
         return self.layout.unpack(image)
+
+    def _state(self, returned: Any) -> Any:
+        return self._pair(returned)[0] if self.aux else returned
 
     @staticmethod
     def _pair(returned: Any) -> tuple[Any, Any]:

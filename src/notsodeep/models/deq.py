@@ -17,6 +17,7 @@ from notsodeep.architecture import Implicit, Stacked
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
+from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph
 from notsodeep.fixed_points.implicit import equilibrium
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import MixedPrecision, Precision
@@ -26,7 +27,6 @@ from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
 from notsodeep.models.export import to_onnx
-from notsodeep.models.exported import picard_loop
 from notsodeep.models.well_posed import parametrization
 from notsodeep.numerics.safe import positive
 
@@ -151,13 +151,11 @@ class DEQ(nn.Module):
         x = checks.batch(x, self.in_features, self.B, "DEQ")
         if isinstance(self.net, Stacked) or x.numel() == 0:
             return self._as_features(self._swept(*self.terms(x.reshape(-1, self.in_features))), x)
-        if torch.compiler.is_exporting():
-            weight, u = self.terms(x.reshape(-1, self.in_features))
-            # Steps of a monotone map need not contract, but damped ones do.
-            damping = 0.3 if self.well_posed == "monotone" else getattr(self.plan.solver, "damping", 1.0)
-            tol = self.plan.tolerance(u.dtype)
-            found = picard_loop(self.step, self.form.phi(u), weight, u, self.plan.max_steps, tol, damping)
-            return self._as_features(found, x)
+        if in_graph():
+            weight, u = (term.detach() for term in self.terms(x.reshape(-1, self.in_features)))
+            damping = MONOTONE_DAMPING if self.well_posed == "monotone" else None
+            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, damping)
+            return self._as_features(found.value, x)
         value: Tensor = self.solve(x).value
         return value
 
@@ -184,9 +182,15 @@ class DEQ(nn.Module):
         """Multiplications and additions of the matrix products, a sample, with so many evaluations of the map."""
         return 2 * (self.width * self.in_features + evaluations * self.width**2) + self.readout.flops()
 
-    def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
-        """Write the model as one ONNX file, its equilibrium a loop, checked against this module (see `export.to_onnx`)."""
-        return to_onnx(self, path, check=check)
+    def to_onnx(
+        self,
+        path: str | os.PathLike[str],
+        how: How = Loop(),  # noqa: B008 (a frozen value)
+        *,
+        check: bool = True,
+    ) -> Path:
+        """Write the model as one ONNX file, its equilibrium a loop or so many steps (see `export.to_onnx`)."""
+        return to_onnx(self, path, how=how, check=check)
 
     def changed(self) -> frozenset[str]:
         """Which of "A", "B", "bias", "variances" and "readout" are no longer those that the module was made with."""

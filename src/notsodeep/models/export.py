@@ -14,31 +14,56 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from notsodeep.data.files import write_whole
-from notsodeep.errors import BadInput, NoMatch, NotConverged, NumericsWarning
-from notsodeep.fixed_points.plan import Plan
+from notsodeep.errors import BadInput
+from notsodeep.fixed_points.exported import Exporting, How, Loop, exporting
+from notsodeep.models.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
 from notsodeep.models.onnx_operators import translations
 
 _LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
 _CHECKED_SIZES = (1, 5)
-_RTOL = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-2}
-_SOLVER_FACTOR = 100.0  # an equilibrium is within residual/(1 − L) of another one
+_TOLD = "notsodeep.fixed_points"  # the key of what stands for them, among the file's properties
 
 
-def to_onnx(module: nn.Module, path: str | os.PathLike[str], *, check: bool = True) -> Path:
-    """Write `module` as one ONNX file with all its weights: input "x", (n, p), output "out", any number n of samples.
+def to_onnx(
+    module: nn.Module,
+    path: str | os.PathLike[str],
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    how: How = Loop(),  # noqa: B008 (a frozen value)
+    *,
+    check: bool = True,
+) -> Path:
+    """Write `module` as one ONNX file with all its weights: input "x", output "out", any number of samples.
 
-    A DEQ becomes a loop of plain steps that ends when every sample has converged, as in its own exported graph. `check` runs
-    the file with ONNX Runtime on 1 and on 5 samples and compares it with the module: a difference above 1e-5 of the largest
-    output (a DEQ: above 100 times its own tolerance) raises `NoMatch`, and no file is left.
+    With several inputs they are called "x1", "x2" …, and several outputs "out1", "out2" … A fixed point, a DEQ's or one that
+    the module solves with `fixed_point`, becomes what `how` says; what that was is among the file's properties, as
+    "notsodeep.fixed_points", and in the ``written`` of an `exporting` around.
 
     In float64 the file is exact to round-off, but for erf and GELU, which ONNX Runtime knows in float32 only, and numbers in
     some of torch's own activations, which the exporter rounds to it.
+
+    Args:
+        module: A DEQ, an ENN, or any module together with an example.
+        path: Where the file is written; one that is there is replaced when all went well.
+        example: Inputs of the module: a tensor, or a tuple of them, one row for each sample. A DEQ or an ENN needs none.
+        how: `Loop()`, a loop of plain steps that ends when every sample has converged, or `Steps(count)`.
+        check: Whether to run the file with ONNX Runtime, on the example and on another number of samples, and to compare it
+            with the module in eval mode.
+
+    Returns:
+        The path.
+
+    Raises:
+        NoMatch: An output differs by more than 1e-5 of the largest one, or than 100 times the tolerance of a fixed point; no
+            file is left.
+        NotConverged: The loop of plain steps does not reach the solution that the module's own solver finds.
+        BadInput: The module cannot be written, or a package is missing.
     """
     _require_packages()
-    features, dtype = _input(module)
+    inputs, dtype = _own_example(module) if example is None else _given_example(module, example)
     size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
     if size > _LARGEST:
         raise BadInput(
@@ -48,13 +73,18 @@ def to_onnx(module: nn.Module, path: str | os.PathLike[str], *, check: bool = Tr
         )
     # A copy on the CPU: the graph does not depend on the device, and the module stays as it is.
     fixed = copy.deepcopy(module).cpu().eval()
+    with exporting(how) as graph:
+        for count in inputs.sizes:
+            answer, tried = graph.rehearse(fixed, *inputs.of_size(count))
+            if check:
+                require_converged(fixed, inputs.of_size(count), tried)
 
-    def write(to: Path) -> None:
-        to.write_bytes(_exported(fixed, features, dtype))
-        if check:
-            _check(fixed, to, features, dtype)
+        def write(to: Path) -> None:
+            to.write_bytes(_exported(fixed, inputs, dtype, len(pytree.tree_leaves(answer)), graph))
+            if check:
+                check_file(fixed, to, inputs, dtype, tried)
 
-    return write_whole(Path(path), write)
+        return write_whole(Path(path), write)
 
 
 def _require_packages() -> None:
@@ -70,40 +100,67 @@ def _there(name: str) -> bool:
         return False
 
 
-def _input(module: nn.Module) -> tuple[int, torch.dtype]:
-    """p and the dtype of the samples, (n, p), that the module takes."""
+def _own_example(module: nn.Module) -> tuple[Example, torch.dtype]:
+    """Samples, (n, p), like those that one of our networks was made for, and its dtype."""
     features, weight = getattr(module, "in_features", None), next(module.parameters(), None)
     if not isinstance(features, int) or weight is None:
         raise BadInput(
-            f"to_onnx takes a network with in_features and weights, an ENN or a DEQ; got {type(module).__name__}."
+            f"to_onnx takes a network with in_features and weights, an ENN or a DEQ; got {type(module).__name__}. For another "
+            "module pass inputs of it: to_onnx(module, path, example=x)."
         )
-    if weight.dtype not in _RTOL:
+    dtype = _required(weight.dtype)
+    draw = torch.Generator().manual_seed(0)
+    scale = float(getattr(module, "tau0", 1.0)) / math.sqrt(features)
+    x = [torch.randn(count, features, generator=draw, dtype=torch.float64) for count in _CHECKED_SIZES]
+    return Example(((scale * torch.cat(x)).to(dtype),)), dtype
+
+
+def _given_example(module: nn.Module, example: object) -> tuple[Example, torch.dtype]:
+    inputs = Example.of(example)
+    dtypes = (t.dtype for t in (*module.parameters(), *inputs.tensors) if t.is_floating_point())
+    return inputs, _required(next(dtypes, torch.float32))
+
+
+def _required(dtype: torch.dtype) -> torch.dtype:
+    if dtype not in RTOL:
         raise BadInput(
-            f"ONNX Runtime cannot run a network of {str(weight.dtype).removeprefix('torch.')}; write a float32 copy: "
+            f"ONNX Runtime cannot run a network of {str(dtype).removeprefix('torch.')}; write a float32 copy: "
             "copy.deepcopy(module).float()."
         )
-    return features, weight.dtype
+    return dtype
 
 
-def _exported(module: nn.Module, features: int, dtype: torch.dtype) -> bytes:
+def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: int, graph: Exporting) -> bytes:
+    n = torch.export.Dim("n")
     with _quiet():
         try:
             program = torch.onnx.export(
                 module,
-                (torch.zeros(3, features, dtype=dtype),),
+                inputs.of_size(max(inputs.count, 2)),  # of a single sample the number would be taken for a constant
                 dynamo=True,
-                input_names=["x"],
-                output_names=["out"],
-                dynamic_shapes=({0: torch.export.Dim("n")},),
+                input_names=inputs.names,
+                output_names=numbered("out", outputs),
+                dynamic_shapes=tuple({0: n} for _ in inputs.tensors),
                 custom_translation_table=translations(dtype),
                 verbose=False,
             )
         except Exception as error:  # the exporter has no base class of its own for what it cannot convert
             raise BadInput(
-                f"{_described(module)} cannot be written as ONNX: {_line(error)} Use activations that ONNX has operators for."
+                f"{described(module)} cannot be written as ONNX: {line(error)} Use activations and operations that ONNX has "
+                "operators for."
             ) from error
     assert program is not None
-    octets: bytes = program.model_proto.SerializeToString()
+    proto = program.model_proto
+    if not all(given.type.tensor_type.shape.dim[0].dim_param for given in proto.graph.input):
+        raise BadInput(
+            f"{described(module)} cannot be written as ONNX for any number of samples: on the way it became the constant "
+            f"{inputs.count}. Take it from a shape, x.shape[0] or torch.zeros_like(x), not from len(x) or int(…).",
+            samples=inputs.count,
+        )
+    if graph.written:
+        told = proto.metadata_props.add()
+        told.key, told.value = _TOLD, "\n".join(map(str, graph.written))
+    octets: bytes = proto.SerializeToString()
     return octets
 
 
@@ -119,68 +176,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _check(module: nn.Module, file: Path, features: int, dtype: torch.dtype) -> None:
-    if not _there("onnxruntime"):
-        warnings.warn(
-            "The ONNX file was not checked against the network: onnxruntime is not installed (pip install 'notsodeep[onnx]').",
-            NumericsWarning,
-            stacklevel=6,  # whoever called the module's method
-        )
-        return
-    import onnxruntime
-
-    plan = getattr(module, "plan", None)
-    solved = plan if isinstance(plan, Plan) else None
-    allowed = max(_RTOL[dtype], 0.0 if solved is None else _SOLVER_FACTOR * solved.tolerance(dtype))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    draw = torch.Generator().manual_seed(0)
-    try:
-        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors share no base class but this
-        raise BadInput(
-            f"ONNX Runtime cannot run {_described(module)} in {str(dtype).removeprefix('torch.')}: {_line(error)} Write a "
-            "float32 copy, copy.deepcopy(module).float(), or pass check=False to keep the file for another runtime."
-        ) from error
-    scale = float(getattr(module, "tau0", 1.0)) / math.sqrt(features)
-    for n in _CHECKED_SIZES:
-        x = (scale * torch.randn(n, features, generator=draw, dtype=torch.float64)).to(dtype)
-        with torch.no_grad():
-            expected = module(x).double()
-        found = torch.from_numpy(session.run(["out"], {"x": x.numpy()})[0]).double()
-        _compare(module, expected, found, n, allowed, solved)
-
-
-def _compare(
-    module: nn.Module, expected: torch.Tensor, found: torch.Tensor, n: int, allowed: float, solved: Plan | None
-) -> None:
-    if solved is not None and bool(found.isnan().any()):
-        raise NotConverged(
-            f"The loop of plain steps in the ONNX file does not reach the equilibrium within {solved.max_steps} steps, where "
-            "the DEQ's own solver does; raise max_steps, or write the explicit network of compile_deq.",
-            steps=solved.max_steps,
-            residual=math.nan,
-        )
-    same = expected.shape == found.shape
-    gap = float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-300)) if same else math.inf
-    if not gap <= allowed:
-        raise NoMatch(
-            f"The ONNX file of {_described(module)} is off by {gap:.1e} of the largest output on {n} samples (allowed: "
-            f"{allowed:.1e}), so it was not kept; check=False keeps it.",
-            residual=gap,
-        )
-
-
-def _described(module: nn.Module) -> str:
-    return f"{type(module).__name__} of {getattr(module, 'net', 'unknown layers')}"
-
-
-def _line(error: Exception) -> str:
-    """The first line of the innermost message: the exporter wraps a short reason in a long report."""
-    inner: BaseException = error
-    while inner.__cause__ is not None:
-        inner = inner.__cause__
-    lines = [line.strip() for line in str(inner).splitlines() if line.strip()]
-    return f"{lines[0][:300].rstrip('.')}." if lines else f"{type(inner).__name__}."
