@@ -179,9 +179,10 @@ def require_all_seen(image: Tensor, allowed: Sequence[Tensor]) -> None:
     """`BadInput` where the graph of `image` reaches a leaf past the tensors that are `allowed`: its share would be lost."""
     for leaf in _leaves(image, allowed):
         raise BadInput(
-            f"Second derivatives and torch.func look through f by the tensors that it uses, and one of shape {tuple(leaf.shape)} that needs a "
-            "gradient was not seen: it is inside a scripted function or a custom autograd function, in a branch that the first "
-            "evaluation did not take, or beside args. Pass it: fixed_point(f, z0, …, args=(tensor,)) with f(z, tensor).",
+            "Second derivatives and torch.func look through f by the tensors that it uses, and one of shape "
+            f"{tuple(leaf.shape)} that needs a gradient was not seen: it is inside a scripted function or a custom autograd "
+            "function, in a branch that the first evaluation did not take, or beside args. Pass it: fixed_point(f, z0, …, "
+            "args=(tensor,)) with f(z, tensor).",
             shape=tuple(leaf.shape),
         )
 
