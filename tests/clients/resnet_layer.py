@@ -11,6 +11,8 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+import notsodeep as nsd
+
 from .client import Client, Problem, draw
 
 
@@ -46,4 +48,5 @@ RESNET_LAYER = Client(
     "tutorial ResNet layer",
     build,
     partial(build, batch=8, channels=48, inner=64, side=16, groups=8),
+    solver=nsd.Anderson(every=3),
 )

@@ -21,7 +21,7 @@ from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.equations import Direct, Equation, Step, Tangent, Transposed
 from notsodeep.fixed_points.loop import Rows, iterate
 from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.precision import Map
+from notsodeep.fixed_points.precision import Map, without_autocast
 from notsodeep.fixed_points.solution import Reason, Solution, Subject
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.tracked import Graph, Tracked
@@ -41,7 +41,7 @@ def equilibrium(
 
     f must use no other tensor that needs a gradient; `followed` takes any f.
     """
-    with torch.autocast(z0.device.type, enabled=False):  # solvers work in the state's precision; f may choose its own
+    with without_autocast(z0.device.type):
         if isinstance(adjoint, UnrolledAdjoint):
             return followed(lambda z: f(z, *args), z0, plan, adjoint, what=what)
         implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
@@ -77,7 +77,7 @@ def followed(
         rows: What is known of the rows of z0.
         keep: Evaluations whose iterates are kept.
     """
-    with torch.autocast(z0.device.type, enabled=False):
+    with without_autocast(z0.device.type):
         if isinstance(adjoint, UnrolledAdjoint):
             if transforms_active():
                 require_not_batched((z0, f(z0)), "UnrolledAdjoint does not work under vmap")
@@ -96,7 +96,7 @@ def followed(
             graph, again = tracked.at(z)
             solution = replace(solution, extra=solution.extra + again)
             z = _attach(task, graph, z, seen, len(solution.status))
-        return _with_value(solution, z)
+        return replace(solution, value=z) if plan.throw else _with_value(solution, z)
 
 
 def _unrolled(f: Map, z0: Tensor, plan: Plan, what: Subject, keep: tuple[int, ...]) -> Solution:
@@ -211,7 +211,7 @@ class _Attached(torch.autograd.Function):
         require_not_batched((g,), "is_grads_batched and vectorize=True do not work through a fixed point")
         task, graph = ctx.task.backward(), ctx.graph
         before: tuple[Any, ...] = (None,) * 5
-        with torch.autocast(g.device.type, enabled=False):
+        with without_autocast(g.device.type):
             if torch.is_grad_enabled():
                 out, *tensors = ctx.saved_tensors  # only here: for a first derivative they may have changed since
                 needed = ctx.needs_input_grad[6:]
@@ -294,7 +294,7 @@ class _Equilibrium(torch.autograd.Function):
         if not transforms_active():
             require_not_batched((g,), "is_grads_batched and vectorize=True do not work through a fixed point")
         grads: Sequence[Tensor | None]
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device.type):
             needed, task = ctx.needs_input_grad[3:], ctx.task.backward()
             step = ctx.equation.f if isinstance(ctx.equation, Direct) else None
             if isinstance(step, AffineStep) and not (torch.is_grad_enabled() or transforms_active()):
@@ -310,7 +310,7 @@ class _Equilibrium(torch.autograd.Function):
             return None
         z, *args = ctx.saved_tensors
         changes = [torch.zeros_like(a) if t is None else t for a, t in zip(args, tangents[3:], strict=True)]
-        with torch.autocast(z.device.type, enabled=False):
+        with without_autocast(z.device.type):
             r = torch.func.jvp(lambda *others: ctx.equation.bind(*others)(z), tuple(args), tuple(changes))[1]
             dz: Tensor = _Equilibrium.apply(Tangent(ctx.equation), ctx.task.backward(), r.detach(), z, r, *args)
         return dz

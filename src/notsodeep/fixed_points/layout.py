@@ -33,6 +33,11 @@ class Layout:
     def dtype(self) -> torch.dtype:
         return functools.reduce(torch.promote_types, map(_real, self.dtypes))
 
+    @functools.cached_property
+    def plain(self) -> bool:
+        """Whether the state is one real tensor, as nearly always: then packing is a view."""
+        return self.spec.is_leaf() and not self.dtypes[0].is_complex
+
     @property
     def numbers(self) -> int:
         """How many real numbers a sample has."""
@@ -78,6 +83,8 @@ class Layout:
         return torch.cat([_as_real(leaf).reshape(self.samples, -1).to(self.dtype) for leaf in leaves], dim=1)
 
     def unpack(self, matrix: Tensor) -> Any:
+        if self.plain:
+            return _from_real(matrix, self.shapes[0], self.dtypes[0])
         if len(self.shapes) == 1:
             parts: Any = [matrix]
         else:
@@ -90,7 +97,13 @@ class Layout:
 
     def wrap(self, f: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
         """f, a function of states, as a function of matrices."""
-        return lambda matrix: self.pack(self.check(f(self.unpack(matrix)))).to(matrix.dtype)
+        return lambda matrix: self.packed(f(self.unpack(matrix))).to(matrix.dtype)
+
+    def packed(self, image: Any) -> Tensor:
+        """`image`, what f returned, as a matrix; `BadInput` where it is not laid out like the state."""
+        if self.plain and type(image) is Tensor and image.shape == self.shapes[0] and image.dtype == self.dtypes[0]:
+            return image.reshape(self.samples, -1)
+        return self.pack(self.check(image))
 
     def check(self, image: Any) -> Any:
         """`image`; a list stands for a tuple and the other way round.

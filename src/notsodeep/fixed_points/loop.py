@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -181,6 +182,7 @@ class _Run:
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
         self.judged = self.low_steps = self.extra = 0
         self.worst, self.expected = torch.inf, 0.0
+        self.rates: deque[float] = deque(maxlen=3)
         self.scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
 
     def advance(self) -> _End:
@@ -194,7 +196,7 @@ class _Run:
                 if self._leaves_stage(residual):
                     continue
             else:
-                end = self._judge(residual.detach(), last)
+                end = self._judge(self.trace[-1], last)
                 if end is not None:
                     return end
                 if not self.progress.clean:
@@ -269,7 +271,7 @@ class _Run:
                 largest = torch.maximum(scale, torch.linalg.vector_norm(z, dim=1)).detach()
                 self.floor = (limits.eps * largest).clamp(min=limits.tiny) + self.plan.atol / self.tol
             residual = self.size / (scale + self.floor)
-        self.trace.append(residual.detach())
+        self.trace.append(residual if self.scratch is not None else residual.detach())
         if len(self.trace) in self.keep:
             self.states[len(self.trace)] = z, self.fz
         return residual
@@ -316,13 +318,17 @@ class _Run:
         )
         if can_leave and 2 * int((residual <= self.tol).sum()) >= len(residual):
             return _End.thinned
-        rate = min(verdict.worst / self.worst, 1.0) if 0.0 < self.worst < torch.inf else 1.0
-        self.worst, self.expected = verdict.worst, verdict.worst * rate
+        if 0.0 < self.worst < torch.inf:
+            self.rates.append(verdict.worst / self.worst)
+        # Of the last few steps the best: a graph that is made in vain costs less than an evaluation for it at the end.
+        self.worst, self.expected = verdict.worst, verdict.worst * min(self.rates, default=1.0)
         return None
 
 
 def _first_within(trace: Tensor, tol: float, ignored: int) -> Tensor:
     """For each sample the number of evaluations after which it was within tolerance; all of them where it never was."""
-    within = trace <= tol
-    within[:ignored] = False
-    return torch.where(within.any(0), within.int().argmax(0) + 1, len(trace))
+    if trace.shape[1] == 1:  # the loop ends there
+        return torch.full_like(trace[0], len(trace), dtype=torch.long)
+    within = trace[ignored:] <= tol
+    first = within.int().argmax(0)  # 0 where it never was
+    return torch.where(within.any(0), first + (1 + ignored), len(trace))

@@ -14,7 +14,7 @@ _CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
     REASONS.index(r) for r in (Reason.converged, Reason.max_steps, Reason.stalled, Reason.diverged, Reason.nan)
 )
 
-_PER_SAMPLE = ("z", "first", "last", "residual", "least", "status", "moved")
+_PER_SAMPLE = ("z", "first", "reach", "last", "residual", "least", "status", "moved")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,9 @@ class Progress:
     def __init__(self, z: Tensor, size: Tensor, tol: float) -> None:
         self.z, self.tol = z, tol
         self.first = self.last = size
+        self.reach = 1.0 / (GROWING * size)
         self.residual = self.least = torch.full_like(size, torch.inf)
+        self.sizes: list[Tensor] = []  # since the last look
         self.status = torch.full_like(size, _MAX_STEPS, dtype=torch.long)
         self.marks = (
             self.residual,
@@ -44,24 +46,25 @@ class Progress:
         )  # what they were when a sample was last seen to move on, and when that was
         self.moved = torch.zeros_like(self.status)
         self.clean = True
-        self.mixed = False
+        self.mixed = self.done = False
         self.count = 0
 
     def note(self, z: Tensor, residual: Tensor, size: Tensor) -> Verdict:
         """Take note of one evaluation."""
-        grown = GROWING * self.first
-        worst, most, largest = torch.stack([residual, residual / self.residual, size / grown]).amax(1).tolist()
+        worst, most, largest = self._extremes(residual, size)
         if self.clean and (worst <= self.tol or (most < 1.0 and largest <= 1.0)):
             # All are better, or all are within tolerance at once: this iterate is the answer so far.
             self.z, self.residual, self.last, self.mixed = z, residual, size, False
             if worst <= self.tol:
+                self.done = True
                 return Verdict(True, worst)
             settled = False
         else:
             # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
-            self._update(z, residual, size, (residual < self.residual) & ((size <= grown) | (residual <= self.tol)))
+            within = (size <= GROWING * self.first) | (residual <= self.tol)
+            self._update(z, residual, size, (residual < self.residual) & within)
             settled = self._settled()
-        self.least = torch.minimum(self.least, size)
+        self.sizes.append(size)
         self.count += 1
         if self.count % STALL_LOOK == 0:
             self._look_back()
@@ -85,6 +88,8 @@ class Progress:
 
     def outcome(self) -> Tensor:
         """Each sample's status at the end; out of steps, with a residual well above the first, is slow divergence."""
+        if self.done:
+            return torch.full_like(self.status, _CONVERGED)
         self._look_back()
         self._fail(self.last > GROWING * self.first, _DIVERGED)
         return torch.where(self.residual <= self.tol, _CONVERGED, self.status)
@@ -95,22 +100,33 @@ class Progress:
         for name in _PER_SAMPLE:
             setattr(some, name, getattr(self, name)[rows])
         some.marks = self.marks[0][rows], self.marks[1][rows]
+        some.sizes = [size[rows] for size in self.sizes]
         some.clean, some.mixed, some.count = self.clean, self.mixed, self.count
         return some
 
     def put(self, rows: Tensor, some: Progress) -> None:
-        """Take over what became of some of the samples in a batch of their own."""
+        """Take over what became of some of the samples in a batch of their own; the others are within tolerance."""
         for name in _PER_SAMPLE:
             setattr(self, name, getattr(self, name).index_copy(0, rows, getattr(some, name)))
         residual, least = (own.index_copy(0, rows, new) for own, new in zip(self.marks, some.marks, strict=True))
         self.marks = residual, least
-        self.clean, self.mixed, self.count = some.clean, True, some.count
+        self.clean, self.mixed, self.count, self.sizes = some.clean, True, some.count, []
+
+    def _extremes(self, residual: Tensor, size: Tensor) -> tuple[float, float, float]:
+        """The largest residual now, over the best so far (below 1 where all are better), and of ‖f(z) − z‖ over growth."""
+        if len(residual) == 1:  # numbers are cheaper than tensors of one
+            worst = residual.item()
+            return worst, float(not worst < self.residual.item()), size.item() * self.reach.item()
+        worst, most, largest = torch.stack([residual, residual / self.residual, size * self.reach]).amax(1).tolist()
+        return worst, most, largest
 
     def _settled(self) -> bool:
         return not bool((self.open & ~(self.residual <= self.tol)).any())
 
     def _look_back(self) -> None:
         """Every so many steps, and at the end: when did a sample move on last, relative to ‖f(z)‖ or at all?"""
+        self.least = torch.stack([self.least, *self.sizes]).amin(0)
+        self.sizes = []
         residual, least = self.marks
         ahead = (self.residual < STALL_SHRINK * residual) | (self.least < STALL_SHRINK * least)
         self.moved = torch.where(ahead, self.count, self.moved)

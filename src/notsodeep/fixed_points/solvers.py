@@ -99,7 +99,7 @@ class Anderson(Solver):
     memory: int = 5
     ridge: float = 1e-8
     damping: float = 1.0
-    engage: float = 0.3
+    engage: float = 0.4
     every: int = 2
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from notsodeep.fixed_points.eager import eager
 from notsodeep.fixed_points.jacobian import spectral_radius
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.loop import Rows, iterate
-from notsodeep.fixed_points.precision import Map
+from notsodeep.fixed_points.precision import Map, without_autocast
 from notsodeep.fixed_points.state_map import StateMap
 from notsodeep.fixed_points.torchdeq_options import Method, Options
 from notsodeep.fixed_points.tracked import Graph
@@ -139,7 +139,7 @@ def _solve(f: Map, z: Tensor, method: Method, keep: Sequence[int] = ()) -> _Reco
     """Iterate z, (n, d), as far as `method` goes: never an error, and no gradient."""
     # torchdeq's plain steps are those of the damped map, whose residuals it reports; its Anderson is damped by itself.
     record = _Record(_damped(f, method.tau) if "fixed_point_iter" in method.name else f, z, method, keep)
-    with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+    with torch.no_grad(), without_autocast(z.device.type):
         if method.name == "simple_fixed_point_iter":
             for _ in range(method.max_iter):
                 z = record(z)

@@ -128,12 +128,10 @@ class _WrittenDifferences:
             self.gram = held.new_empty(len(held), k, k)
         elif self.gram.shape[1] < k:
             self.gram = functional.pad(self.gram, (0, k - self.gram.shape[1]) * 2)
-        # Those among older differences are known.
-        along, *rows = torch.bmm(torch.stack([self.last, *(held[:, j] for j in fresh)], 1), held.mT).unbind(1)
-        for j, row in zip(fresh, rows, strict=True):
-            self.gram[:, j] = self.gram[:, :, j] = row
+        for j in fresh:  # those among older differences are known
+            self.gram[:, j] = self.gram[:, :, j] = _along(held[:, j], held)
         self.fresh = ()
-        return along, self.gram
+        return _along(self.last, held), self.gram
 
     def select(self, rows: Tensor) -> Self:
         gram = None if self.gram is None else self.gram[rows]
@@ -155,7 +153,15 @@ class _KeptDifferences:
 
     def products(self) -> tuple[Tensor, Tensor]:
         held = self.stacked()
-        return torch.bmm(held, self.last[:, :, None])[..., 0], torch.bmm(held, held.mT)
+        return _along(self.last, held), torch.bmm(held, held.mT)
 
     def select(self, rows: Tensor) -> Self:
         return type(self)(self.last[rows], tuple(v[rows] for v in self.kept), self.size)
+
+
+def _along(v: Tensor, held: Tensor) -> Tensor:
+    """The products of v, (n, d), with each of those held, (n, k, d).
+
+    A row times a matrix: faster than a matrix times a column, and than several rows, which must be copied together first.
+    """
+    return torch.bmm(v[:, None], held.mT)[:, 0]
