@@ -11,8 +11,11 @@ import notsodeep as nsd
 WIDTH = 5
 
 
+EXACTLY = {"adjoint": nsd.ImplicitAdjoint(tol=1e-12), "tol": 1e-12}
+
+
 def solved(f, z0, **options):
-    return nsd.fixed_point(f, z0, **{"tol": 1e-12, **options}).value
+    return nsd.fixed_point(f, z0, **{**EXACTLY, **options}).value
 
 
 def looped(f, z0):
