@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -204,6 +205,34 @@ def test_two_threads_at_once(device):
     twin = reference(layers[0])
     for k, gradient in enumerate(found):
         assert_close(gradient, derivatives(twin(samples(seed=k, device=device)), [twin.inner.weight])[0])
+
+
+def test_the_compiler_is_on_again_after_two_threads():
+    """A solve turns it off while it looks into f. Here the second thread looks before the first is done, and on after it."""
+    torch.compiler.reset()  # imports it
+    second_is_in, first_is_done = threading.Event(), threading.Event()
+
+    def waiting(mine, other, x):
+        def f(z):
+            mine.set()
+            assert other.wait(60)
+            return 0.5 * torch.tanh(z) + x
+
+        return f
+
+    def first():
+        nsd.fixed_point(waiting(threading.Event(), second_is_in, samples()), torch.zeros(4, 5).double())
+        first_is_done.set()
+
+    def second():
+        nsd.fixed_point(waiting(second_is_in, first_is_done, samples()), torch.zeros(4, 5).double())
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(first), pool.submit(second)]:
+            done.result()
+    graphs = []
+    torch.compile(lambda x: x + 1.0, backend=lambda graph, _: graphs.append(graph) or graph)(torch.zeros(1))
+    assert graphs
 
 
 def test_inference_mode(device):

@@ -109,7 +109,7 @@ class Closure:
     def __call__(self, z: Any, *tensors: Tensor) -> Any:
         pairs = list(zip(self.captured, tensors, strict=True))
         if all(new is old for old, new in pairs):
-            with uncompiled() if transforms_active() else nullcontext():
+            with UNCOMPILED if transforms_active() else nullcontext():
                 return self.f(z)
         image, watch = self._evaluate(z, {id(old): new for old, new in pairs})
         missing = [(old, new) for old, new in pairs if id(old) not in watch.found and new is not old]
@@ -133,7 +133,7 @@ class Closure:
 
     def _evaluate(self, z: Any, others: Mapping[int, Tensor]) -> tuple[Any, _Watch]:
         watch = _Watch((*pytree.tree_leaves(z), *others.values()), others)
-        with uncompiled(), watch:
+        with UNCOMPILED, watch:
             return self.f(z), watch
 
 
@@ -144,7 +144,7 @@ def capture(f: Callable[[Any], Any], z: Any) -> tuple[Any, Closure, tuple[Tensor
     what it caches (`torch.nn.utils.parametrize.cached`) keeps its graph.
     """
     watch = _Watch(pytree.tree_leaves(z))
-    with uncompiled(), watch:
+    with UNCOMPILED, watch:
         image = f(z)
     everything = transforms_active()
     counts = [everything or tensor.requires_grad for tensor in watch.found.values()]
@@ -156,12 +156,33 @@ def capture(f: Callable[[Any], Any], z: Any) -> tuple[Any, Closure, tuple[Tensor
     return image.detach(), Closure(f, captured, constants), tensors
 
 
-def uncompiled() -> AbstractContextManager[Any]:
-    """A context in which what `torch.compile` made runs as it was written: a mode cannot look into compiled code."""
-    if "torch._dynamo" not in sys.modules:  # nothing was compiled, and importing the compiler takes a second
-        return nullcontext()
-    context: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
-    return context
+class _Uncompiled:
+    """The compiler's stance is one for all threads: the first to come changes it, the last to go changes it back."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.stance: AbstractContextManager[Any] = nullcontext()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if (
+                not self.inside and "torch._dynamo" in sys.modules
+            ):  # else nothing was compiled; importing it takes a second
+                self.stance = torch.compiler.set_stance("force_eager")
+                self.stance.__enter__()
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                self.stance.__exit__(None, None, None)
+                self.stance = nullcontext()
+
+
+UNCOMPILED = _Uncompiled()
+"""A context in which what `torch.compile` made runs as it was written: a mode cannot look into compiled code."""
 
 
 def mark_state(leaf: Tensor) -> Tensor:

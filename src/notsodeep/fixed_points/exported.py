@@ -169,7 +169,12 @@ def exporting(how: How = Loop()) -> Iterator[Exporting]:  # noqa: B008 (a frozen
 
 def in_graph() -> bool:
     """Whether a fixed point is now to be solved as an exported graph does it."""
-    return torch.compiler.is_exporting() or (not torch.compiler.is_compiling() and _REHEARSED.get() is not None)
+    return _being_exported() or (not torch.compiler.is_compiling() and _REHEARSED.get() is not None)
+
+
+def _being_exported() -> bool:
+    # `is_exporting` says so under a plain torch.compile too in torch 2.11, where this would cost the gradient.
+    return bool(getattr(torch.compiler, "_is_exporting_flag", False))
 
 
 def require_exportable(keep: tuple[int, ...]) -> None:
@@ -204,7 +209,7 @@ def solve_in_graph(f: Callable[[Any], Any], z0: Any, axes: int, plan: Plan, damp
     leaves, spec = pytree.tree_flatten(z0)
     tol = plan.tolerance(leaves[0].dtype)
     count = _chosen(plan.max_steps, tol, plan.relative, damping, type(plan.solver).__name__)
-    rehearsed = None if torch.compiler.is_exporting() else _REHEARSED.get()
+    rehearsed = None if _being_exported() else _REHEARSED.get()
     place = len(rehearsed._tried) - 1 if rehearsed is not None else 0
 
     def of_leaves(state: Sequence[Tensor]) -> list[Tensor]:
@@ -300,7 +305,7 @@ class _Run:
         count, *both = (t.detach() for t in _repeat(go_on, body, (begin, *self.start, *_copies(self.first))))
         residual = self._residual(both[:k], both[k:])
         done = residual <= self.tol
-        value = [torch.where(done.reshape(done.shape + (1,) * (s.ndim - self.axes)), s, torch.nan) for s in both[:k]]
+        value = [torch.where(done[(..., *(None,) * (s.ndim - self.axes))], s, torch.nan) for s in both[:k]]
         return self._solution(value, count.expand(residual.shape), residual)
 
     def _next(self, s: Sequence[Tensor], image: Sequence[Tensor]) -> list[Tensor]:
@@ -324,7 +329,7 @@ def _repeat(go_on: Callable[..., Tensor], body: Callable[..., tuple[Tensor, ...]
     """state ← body(state) while go_on(state): one node of a graph, or a loop of Python in a rehearsal."""
     if torch.compiler.is_dynamo_compiling():
         return while_loop(go_on, body, state)
-    if torch.compiler.is_exporting():
+    if _being_exported():
         try:
             return while_loop(go_on, body, state)
         except Exception as error:
@@ -354,6 +359,7 @@ def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def _norms(state: Sequence[Tensor], axes: int) -> Tensor:
     """The length of each sample of a state, along its leading axes."""
-    lengths = [torch.linalg.vector_norm(part[..., None].flatten(axes), dim=-1) for part in state]
-    together: Tensor = lengths[0] if len(lengths) == 1 else torch.stack(lengths).norm(dim=0)
+    # Not by vector_norm: in torch 2.11 a graph forgets to drop an axis of length 1.
+    lengths = [part[..., None].flatten(axes).abs().square().sum(-1).sqrt() for part in state]
+    together: Tensor = lengths[0] if len(lengths) == 1 else torch.stack(lengths).square().sum(0).sqrt()
     return together
