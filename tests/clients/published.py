@@ -5,34 +5,17 @@ is another). Sources: google/jaxopt, tests/fixed_point_iteration_test.py, anders
 broyden_test.py; patrick-kidger/optimistix, tests/helpers.py, test_fixed_point.py and test_root_find.py.
 """
 
-import inspect
 import math
 
 import torch
 from torch.utils import _pytree as pytree
 
-import notsodeep as nsd
-
-PARAMETERS = inspect.signature(nsd.fixed_point).parameters
 F64 = torch.float64
 
 
-def takes_complex() -> bool:
-    try:
-        nsd.fixed_point(lambda z: 0.5 * z + 1.0j, torch.zeros(2, dtype=torch.complex128))
-    except nsd.BadInput:
-        return False
-    return True
-
-
-def whole() -> dict:
-    """Options that make the whole state one problem, whatever its shape."""
-    return {"samples": 0} if "samples" in PARAMETERS else {}
-
-
 def rtol_and_atol(tol: float) -> dict:
-    """optimistix stops at rtol = atol; without `atol`, an absolute tolerance is the nearest: some fixed points are at 0."""
-    return {"tol": tol, "atol": tol} if "atol" in PARAMETERS else {"tol": tol, "relative": False}
+    """optimistix stops at rtol = atol."""
+    return {"tol": tol, "atol": tol}
 
 
 def draws(seed: int) -> torch.Generator:

@@ -25,13 +25,11 @@ PLAIN, DAMPED, ANDERSON, BROYDEN = (
 )
 EACH = pytest.mark.parametrize("solver", [PLAIN, ANDERSON, BROYDEN], ids=["picard", "anderson", "broyden"])
 SMOKE = (torch.ones(2, 3), {"smoke_aux": torch.ones(2)})
-needs_aux = pytest.mark.skipif("aux" not in peer.PARAMETERS, reason="fixed_point takes no aux yet")
-needs_complex = pytest.mark.skipif(not peer.takes_complex(), reason="fixed_point takes no complex state yet")
 
 
 def solve(f, z0, solver, tol, max_steps=200, **options):
     """One problem, to an absolute tolerance."""
-    return nsd.fixed_point(f, z0, solver, tol=tol, relative=False, max_steps=max_steps, **peer.whole(), **options)
+    return nsd.fixed_point(f, z0, solver, tol=tol, relative=False, max_steps=max_steps, samples=0, **options)
 
 
 def norm(tree):
@@ -134,7 +132,6 @@ def test_chaos_beside_the_state(solver):
     assert abs(float(found.value) - COS) < 2e-2
 
 
-@needs_aux
 @EACH
 def test_has_aux(solver):
     r, y = torch.tensor([3.95], dtype=F64), torch.tensor([0.6], dtype=F64)
@@ -180,7 +177,6 @@ def test_gradient_in_a_flat_landscape(solver):
     torch.testing.assert_close(torch.autograd.grad(x[0], theta)[0], torch.zeros(2, dtype=F64), rtol=0.0, atol=1e-4)
 
 
-@needs_aux
 @EACH
 def test_gradient_with_aux(solver):
     theta = torch.tensor([0.05, 0.2], dtype=F64, requires_grad=True)
@@ -299,13 +295,10 @@ def close(ours, theirs, tol):
 @PROBLEMS
 def test_optimistix(name, solver):
     f, start, parameters = peer.OPTIMISTIX[name]
-    found = nsd.fixed_point(
-        f, start, solver, args=parameters, max_steps=10_000, **peer.rtol_and_atol(1e-6), **peer.whole()
-    )
+    found = nsd.fixed_point(f, start, solver, args=parameters, max_steps=10_000, **peer.rtol_and_atol(1e-6), samples=0)
     close(found.value, f(found.value, *parameters), 1e-5)
 
 
-@needs_aux
 @EACH
 @PROBLEMS
 def test_optimistix_with_aux(name, solver):
@@ -317,7 +310,7 @@ def test_optimistix_with_aux(name, solver):
         aux=True,
         max_steps=10_000,
         **peer.rtol_and_atol(1e-6),
-        **peer.whole(),
+        samples=0,
     )
     close(found.value, f(found.value, *parameters), 1e-5)
     close(found.aux, SMOKE, 0.0)
@@ -331,7 +324,7 @@ def derivative(name, dtype, solver=PLAIN):
     along = tuple(torch.randn(p.shape, generator=draw, dtype=dtype) for p in parameters)
 
     def fixed(*parameters):
-        options = peer.rtol_and_atol(1e-12) | peer.whole()
+        options = peer.rtol_and_atol(1e-12) | {"samples": 0}
         return nsd.fixed_point(f, start, solver, args=parameters, max_steps=10_000, **options).value
 
     moved = [fixed(*(p + s * 1e-6 * t for p, t in zip(parameters, along, strict=True))) for s in (1, -1)]
@@ -345,7 +338,6 @@ def test_optimistix_derivatives(name, solver):
     close(*derivative(name, F64, solver), 1e-3)
 
 
-@needs_complex
 @PROBLEMS
 def test_optimistix_complex_derivatives(name):
     close(*derivative(name, torch.complex128), 1e-3)
