@@ -29,7 +29,7 @@ def rows_depend(f: Map, z: Tensor, fz: Tensor, trials: int = _TRIALS) -> bool:
     """
     draw = torch.Generator().manual_seed(0)
     usable = torch.isfinite(z).all(1) & torch.isfinite(fz).all(1)
-    scale = fz[usable].square().mean().sqrt() if bool(usable.any()) else 1.0
+    scale = max((float(v[usable].abs().max()) for v in (fz, z) if bool(usable.any())), default=1.0) or 1.0
     for _ in range(trials):
         moved = torch.randperm(len(z), generator=draw).to(z.device) % 2 == 0
         noise = torch.randn(z.shape, generator=draw, dtype=torch.float32).to(z) * scale

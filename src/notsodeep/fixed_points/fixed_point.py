@@ -97,7 +97,7 @@ def fixed_point(
         tol = default_tolerance(dtype) if tol is None else tol
         if isinstance(adjoint, ImplicitAdjoint) and adjoint.tol is None:
             adjoint = replace(adjoint, tol=default_tolerance(dtype))
-    if isinstance(adjoint, ImplicitAdjoint) and isinstance(adjoint.solver, Preconditioned):
+    if isinstance(adjoint, ImplicitAdjoint):
         adjoint = replace(adjoint, solver=_for_layout(adjoint.solver, layout))
     step = StateMap(f, layout, tuple(inputs), tuple(args or ()), aux)
     plan = Plan(_for_layout(solver, layout), tol, relative, max_steps, precision, throw, atol)
@@ -122,7 +122,9 @@ def _solved(
     step: StateMap, start: Tensor, plan: Plan, adjoint: Adjoint, rows: Rows, keep: tuple[int, ...], named: bool
 ) -> Solution:
     tensors = (*step.inputs, *step.args)
-    what = Subject(advice=_COUPLED if step.layout.samples > 1 else "")
+    kind = start.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else start.dtype
+    what = Subject(advice=_COUPLED if step.layout.samples > 1 else "", scaled=low == torch.float16)
     if transforms_active() and not isinstance(adjoint, UnrolledAdjoint):
         if named:
             return equilibrium(step.of_tensors, start, tensors, plan, adjoint, what)
@@ -175,6 +177,9 @@ def implicit_gradient(
 
 def _for_layout(solver: Any, layout: Layout) -> Any:
     """The solver with its preconditioner, if any, as a function of matrices."""
+    inner = getattr(solver, "solver", None)
+    if isinstance(inner, Solver):
+        solver = replace(solver, solver=_for_layout(inner, layout))
     if not isinstance(solver, Preconditioned):
         return solver
     apply = layout.wrap(solver.apply)

@@ -22,7 +22,7 @@ from notsodeep.fixed_points.equations import Direct, Equation, Step, Tangent, Tr
 from notsodeep.fixed_points.loop import Rows, iterate
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import Map, without_autocast
-from notsodeep.fixed_points.solution import Reason, Solution, Subject
+from notsodeep.fixed_points.solution import REASONS, Reason, Solution, Subject
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.tracked import Graph, Tracked
 from notsodeep.numerics.tolerances import CHANGED_FACTOR
@@ -108,14 +108,20 @@ def _unrolled(f: Map, z0: Tensor, plan: Plan, what: Subject, keep: tuple[int, ..
     solution = iterate(f, z0, plan, keep=keep)
     if plan.throw:
         solution.raise_unless_converged(what)
-    return replace(solution, value=f(solution.value))  # one step at least, even from a start that is exact
+    # One step at least, even from a start that is exact.
+    return replace(solution, value=_with_gradient(solution.value, f(solution.value)))
 
 
 def _phantom(f: Map, z: Tensor, adjoint: PhantomAdjoint) -> Tensor:
-    z = z.detach()
+    step = z.detach()
     for _ in range(adjoint.steps):
-        z = torch.lerp(z, f(z), adjoint.damping)
-    return z
+        step = torch.lerp(step, f(step), adjoint.damping)
+    return _with_gradient(z, step)
+
+
+def _with_gradient(z: Tensor, step: Tensor) -> Tensor:
+    """z, which was measured, with the gradient of steps from it."""
+    return z.detach() + (step - step.detach())
 
 
 def _with_value(solution: Solution, z: Tensor) -> Solution:
@@ -154,7 +160,14 @@ class _Task:
     def solve(self, step: Map, z0: Tensor, tracked: Map | None = None, first: Tensor | None = None) -> Tensor:
         rows = Rows.independent if isinstance(step, AffineMap) else self.rows
         solution = iterate(step, z0, self.plan, tracked=tracked, first=first, rows=rows, keep=self.keep)
-        if self.plan.throw:
+        value: Tensor = solution.value
+        nan = solution.status == REASONS.index(Reason.nan)
+        overflown = self.is_backward and bool(nan.any())
+        if overflown:  # not 0: what comes after is to see it
+            value = torch.where(nan[:, None], torch.nan, value)
+        if overflown and (self.what.scaled or not bool(torch.isfinite(z0).all())):
+            pass  # the cotangent brought it along, or overflows as gradients in float16 may: a GradScaler deals with that
+        elif self.plan.throw:
             solution.raise_unless_converged(self.what)
         elif self.is_backward and solution.reason is not Reason.converged:
             message = (
@@ -163,7 +176,6 @@ class _Task:
             warn(message)
         # Without its value: the node of the graph holds the box, and holding its own output it would never be freed.
         self.box.solution = replace(solution, value=None)
-        value: Tensor = solution.value
         return value
 
     def report(self, backward: _Task) -> None:
@@ -190,7 +202,7 @@ def _attach(task: _Task, graph: Graph, z: Tensor, seen: Seen | None, rows: int) 
     """z with the implicit gradient that `graph` gives; `rows` says how many samples z was solved as."""
     tensors = () if seen is None else seen.tensors
     if not graph.image.requires_grad or not (tensors or uses_gradients(graph.image)):
-        return z
+        return z.detach()  # the start, perhaps
     value: Tensor = _Attached.apply(task, graph, seen, rows, z, graph.image, *tensors)
     return value
 
@@ -219,20 +231,23 @@ class _Attached(torch.autograd.Function):
                 ctx.task.report(task)
                 return (*before, None, *found)
 
-            u = _adjoint(task, graph, g.reshape(ctx.rows, -1)).reshape(g.shape)
+            found = ctx.task.box.solution
+            failed = found.failed if task.after_failures and found is not None else None
+            u = _adjoint(task, graph, g.reshape(ctx.rows, -1), failed).reshape(g.shape)
         ctx.task.report(task)
         return (*before, u, *(None for _ in ctx.needs_input_grad[6:]))
 
 
-def _adjoint(task: _Task, graph: Graph, g: Tensor) -> Tensor:
-    """u = Jᵀu + g at the state of `graph`."""
+def _adjoint(task: _Task, graph: Graph, g: Tensor, failed: Tensor | None) -> Tensor:
+    """u = Jᵀu + g at the state of `graph`; 0 for samples that `failed`, whose J is that of no state."""
     if isinstance(task.plan.solver, Splitting) and graph.structure is not None:
         parts = graph.structure.adjoint(graph.z.detach(), g.reshape(graph.z.shape))
         return (parts.product(task.solve(parts, parts.phi(parts.u))) + parts.u).reshape(g.shape)
 
     def transposed(u: Tensor) -> Tensor:
         found = graph.pull(u)
-        return g if found is None else found + g
+        image = g if found is None else found + g
+        return image if failed is None else torch.where(failed[:, None], 0.0, image)
 
     return task.solve(transposed, g)
 

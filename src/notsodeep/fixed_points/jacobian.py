@@ -11,6 +11,7 @@ from torch import Tensor
 from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.coupling import rows_depend
 from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.tracked import Graph
 from notsodeep.numerics.arnoldi import spectral_radii
 from notsodeep.numerics.safe import is_whole
@@ -30,7 +31,7 @@ def spectral_radius(
             to depend on each other.
         generator: Of the vector that the products begin with.
     """
-    layout = Layout.of(z, samples)
+    layout = _layout(z, samples)
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
     if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
@@ -63,7 +64,7 @@ def jacobian_penalty(
     """
     if not is_whole(probes) or probes < 1:
         raise BadInput(f"probes must be a whole number ≥ 1, got {probes!r}.")
-    layout = Layout.of(z, 0)
+    layout = _layout(z, 0)
     state = layout.pack(z)
     with torch.enable_grad():
         state = state if state.requires_grad else state.detach().requires_grad_()
@@ -77,6 +78,19 @@ def jacobian_penalty(
             )
             total = total if pulled is None else total + pulled.square().sum()
     return total / (probes * state.numel())
+
+
+def _layout(z: Any, samples: int | None) -> Layout:
+    layout = Layout.of(z, samples)
+    if torch.is_inference_mode_enabled():
+        raise BadInput(
+            "Products with a Jacobian need a graph, and inference_mode makes none: use torch.no_grad() instead."
+        )
+    if layout.dtype in HALF:
+        raise BadInput(
+            f"Products with a Jacobian in {layout.dtype} are too coarse: pass a float32 state and an f of those."
+        )
+    return layout
 
 
 def normal(like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput, warn
-from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.coupling import repeats, rows_depend
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.precision import FullPrecision, Map, Stage
 from notsodeep.fixed_points.progress import Progress
+from notsodeep.fixed_points.residual import Residual
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.solvers import Solver, selected
 from notsodeep.fixed_points.splitting import Splitting
@@ -23,6 +23,7 @@ from notsodeep.numerics.tolerances import COUPLED_GROWTH
 
 _TRIALS = 3  # looks at rows; each sees one that depends on a single other with probability 1/4, on many nearly surely
 _EARLY = 16  # evaluations after which one more is spent on looking whether rows depend on each other
+_LEAST_AIM = 1e-9  # of the tolerance
 _LOW_STEPS = 30  # a map that does not contract is left to full precision
 
 
@@ -77,9 +78,9 @@ def iterate(
     run = _Run(f, z0, plan, plan.solver, tracked, first, rows if len(z0) > 1 else Rows.independent, keep)
     run.begun = begun
     end: _End | None = run.advance()
-    if end is _End.thinned:
+    while end is _End.thinned:
         run.finish_rest()
-        end = run.confirm()
+        end = run.confirm() or run.go_on()
     if end is not _End.coupled:
         return run.solution()
     warn(
@@ -124,11 +125,12 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
             f"{type(splitting).__name__} splits maps of the form φ(W z + u): give f as Activated(phi, W, u), outside of "
             "autocast and of torch.func's transforms."
         )
-    split, v = splitting.split(structure, z0), z0
+    split, v, measure = splitting.split(structure, z0), z0, Residual(plan, z0)
     plan = replace(plan, precision=FullPrecision())
     inner = replace(plan, solver=splitting.solver, throw=False)
     traces: list[Tensor] = []
     tol = aim = plan.tolerance(z0.dtype)
+    least = Reason.max_steps
     while True:
         used = sum(map(len, traces))
         found = iterate(
@@ -136,6 +138,7 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
         )
         v = found.value
         check = _Run(f, split.state(v), plan, splitting.solver, tracked, None, Rows.independent)
+        check.measure = measure
         residual = check.evaluate().detach()
         traces += [found.residuals, residual[None]]
         # What the split map has a fixed point for, f has: with a smaller residual of the one, the other's is small enough.
@@ -144,7 +147,10 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
         if worst <= tol or out_of_steps:
             break
         aim *= 0.5 * tol / worst
-    status = torch.where(residual <= tol, 0, found.status.clamp(min=REASONS.index(Reason.max_steps)))
+        if aim < _LEAST_AIM * tol:  # f is too steep for its residual to follow that of the split map
+            least = Reason.stalled
+            break
+    status = torch.where(residual <= tol, 0, found.status.clamp(min=REASONS.index(least)))
     trace = torch.cat(traces)
     steps = torch.full_like(status, len(trace))
     return Solution(check.z, steps, residual, trace, status, tol, plan.relative)
@@ -177,13 +183,12 @@ class _Run:
         self.stages = list(precision.stages(f, z0, self.tol))
         self.z = self.fz = z0
         self.memory = solver.init(z0)
-        self.floor: Tensor | None = None
+        self.measure = Residual(plan, z0)
         self.trace: list[Tensor] = []
         self.states: dict[int, tuple[Tensor, Tensor]] = {}
         self.judged = self.low_steps = self.extra = 0
         self.worst, self.expected = torch.inf, 0.0
         self.rates: deque[float] = deque(maxlen=3)
-        self.scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(z0)
 
     def advance(self) -> _End:
         """Iterate until every sample is done, most are, coupling shows, or the steps are used up."""
@@ -205,12 +210,20 @@ class _Run:
             self.z, self.memory = self.solver.step(self.memory, self.z, self.fz, self.size)
         return _End.done
 
+    def go_on(self) -> _End:
+        """Iterate on with the whole batch, after the rest of it was put back and some samples turned out not to be done."""
+        self.memory = self.solver.init(self.z)
+        self.z, self.memory = self.solver.step(self.memory, self.z, self.fz, self.size)
+        return self.advance()
+
     def confirm(self) -> _End | None:
         """Evaluate rows that are of different iterates as one whole; None where some of them must go on."""
         if not self.progress.mixed:
             return _End.done
         self.z, self.expected = self.progress.z, 0.0
-        residual = self.evaluate().detach()
+        self.evaluate()
+        self._recheck()
+        residual = self.trace[-1]
         wrong = self.progress.confirm(residual)
         if not bool(wrong.any()):
             return _End.done
@@ -223,7 +236,7 @@ class _Run:
         some: Any = self.f
         plan = replace(self.plan, max_steps=self.plan.max_steps - len(self.trace), precision=FullPrecision())
         rest = _Run(some.select(rows), self.z[rows], plan, self.solver, None, None, Rows.independent)
-        rest.floor = None if self.floor is None else self.floor[rows]
+        rest.measure = self.measure.select(rows)
         rest.progress, rest.judged = self.progress.select(rows), self.judged
         memory = selected(self.memory, rows)
         rest.z, rest.memory = self.solver.step(memory, self.z[rows], self.fz[rows], self.size[rows])
@@ -255,26 +268,24 @@ class _Run:
     def evaluate(self) -> Tensor:
         """The residual that counts of every sample; f(z) and ‖f(z) − z‖ are kept."""
         z, full = self.z, len(self.stages) == 1
-        if full and self.first is not None:
+        if full and self.first is not None and z is self.z0:
             self.fz, self.first = self.first, None
         elif full and self.tracked is not None and self.expected <= self.tol:
             self.fz = self.tracked(z)
         else:
             self.fz = self.stages[0].evaluate(z).to(z.dtype)
-        difference = self.fz - z if self.scratch is None else torch.sub(self.fz, z, out=self.scratch)
-        residual: Tensor
-        self.size = residual = torch.linalg.vector_norm(difference, dim=1)
-        if self.plan.relative:
-            scale = torch.linalg.vector_norm(self.fz, dim=1)
-            if self.floor is None:  # a fixed point at 0 is reached when nothing is left of where it began but rounding
-                limits = torch.finfo(z.dtype)
-                largest = torch.maximum(scale, torch.linalg.vector_norm(z, dim=1)).detach()
-                self.floor = (limits.eps * largest).clamp(min=limits.tiny) + self.plan.atol / self.tol
-            residual = self.size / (scale + self.floor)
-        self.trace.append(residual if self.scratch is not None else residual.detach())
+        self.size, residual = self.measure.measure(z, self.fz)
+        self.trace.append(residual.detach())
         if len(self.trace) in self.keep:
-            self.states[len(self.trace)] = z, self.fz
+            self.states[len(self.trace)] = z, self.fz.clone()  # f may write into the same tensor every time
         return residual
+
+    def _recheck(self) -> bool:
+        """Whether the last evaluation was to be measured by stricter means, and was."""
+        again = self.measure.recheck(self.z, self.fz)
+        if again is not None:
+            self.size, self.trace[-1] = again[0], again[1].detach()
+        return again is not None
 
     def _probed(self, z: Tensor) -> Tensor:
         self.extra += 1
@@ -287,7 +298,7 @@ class _Run:
         if not worst <= 2.0 * float(self.trace[0].max()) or self.low_steps > _LOW_STEPS:
             # NaN, or no contraction: begin again in full precision, which keeps the samples apart. (Products in
             # bfloat16 on some processors let a NaN of one row into the next.)
-            self.stages, self.floor, self.z = [Stage(self.f)], None, self.z0
+            self.stages, self.measure.floor, self.z = [Stage(self.f)], None, self.z0
         elif worst <= self.stages[0].floor:
             self.stages.pop(0)
             self.z = self.fz
@@ -305,7 +316,13 @@ class _Run:
         was_clean = self.progress.clean
         verdict = self.progress.note(self.z, residual, size)
         if self.progress.clean and verdict.worst <= self.tol:
-            return _End.done
+            if not self._recheck():
+                return _End.done
+            if self.judged == 1:  # the first size was wrong too
+                self.judged = 0
+            else:
+                self.progress.forget()
+            return self._judge(self.trace[-1], last)
         failing = was_clean and not self.progress.clean
         if (self.probe and failing) or (self.early and self.judged == _EARLY):
             self.probe = self.probe and not failing

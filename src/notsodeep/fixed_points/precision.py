@@ -14,6 +14,7 @@ from notsodeep.errors import BadInput
 from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, TF32_FLOOR
 
 Map = Callable[[Tensor], Tensor]
+HALF = (torch.float16, torch.bfloat16)
 _WORTH_IT = 1 << 16  # numbers in a state, below which converting them costs more than it saves
 
 

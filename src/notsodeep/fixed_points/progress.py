@@ -71,6 +71,11 @@ class Progress:
             settled = self._settled()
         return Verdict(settled, worst)
 
+    def forget(self) -> None:
+        """Let go of the best residuals, which were not measured rightly."""
+        self.residual = torch.where(self.failed, self.residual, torch.inf)
+        self.done = False
+
     def confirm(self, residual: Tensor) -> Tensor:
         """Take the residuals of `z` evaluated as a whole; the samples, (n,), that were within tolerance and no longer are."""
         claimed = self.residual <= self.tol

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -31,9 +31,10 @@ class Subject:
 
     name: str = "The fixed point"
     advice: str = ""
+    scaled: bool = False  # its gradient is that of a loss scaled up for float16, as far as it will go
 
     def gradient(self) -> Subject:
-        return Subject(f"The gradient of {self.name[0].lower()}{self.name[1:]}", self.advice)
+        return replace(self, name=f"The gradient of {self.name[0].lower()}{self.name[1:]}")
 
 
 class Report:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.window import Differences, Window, differences, window
 from notsodeep.numerics.safe import is_whole
 
@@ -135,7 +136,7 @@ class Anderson(Solver):
 
     def _coefficients(self, along: Tensor, gram: Tensor, dtype: torch.dtype) -> Tensor:
         """γ, (n, 1, k), from the products of the differences with the residual and with each other."""
-        if dtype in (torch.float16, torch.bfloat16):  # no linear solver works in these
+        if dtype in HALF:  # no linear solver works in these
             along, gram = along.float(), gram.float()
         ridge = max(self.ridge, _ROUNDING * torch.finfo(dtype).eps) * gram.diagonal(dim1=1, dim2=2).mean(
             1, keepdim=True

@@ -219,7 +219,7 @@ def _exact(step: Map, z: Tensor, options: Options, writer: Callable[[dict[str, T
         found = _solve(transposed, start, method)
         if writer is not None:
             writer(found.info())
-        return found.best
+        return torch.where(torch.isfinite(g).all(1)[:, None], found.best, torch.nan)  # a NaN is to be seen
 
     # A copy, so that the hook is not called by the products with J, which begin at the image itself.
     out = graph.image.clone()
