@@ -31,7 +31,8 @@ SLACK = 3.0  # a residual is evaluated in another batch or order, and tolerances
 _GREW = 10.0
 _WINDOW, _LOOK, _FELL = 80, 20, 0.99
 _WANDERS = 1.2
-_SAME, _LARGE = 1e-2, 1e3  # two computations of a residual; where f(z) is 0, one has a floor that the other has not
+# Two computations of a residual: squares may be lost in one, and where f(z) is 0, one has a floor that the other has not.
+_SAME, _SMALL, _LARGE = 1e-2, 1e-15, 1e3
 _REFERENCE_STEPS = 1000
 
 
@@ -164,7 +165,9 @@ def _steps(seen: Tensor, told: Tensor) -> list[int]:
     """
     k, steps = len(seen) - 1, []
     for row in torch.nan_to_num(told.double(), nan=torch.inf).flip(0):
-        while k >= 0 and not bool(((seen[k] - row).abs() <= _SAME * row).logical_or(~(seen[k] < _LARGE)).all()):
+        while k >= 0 and not bool(
+            ((seen[k] - row).abs() <= _SAME * row + _SMALL).logical_or(~(seen[k] < _LARGE)).all()
+        ):
             k -= 1
         if k < 0:
             break

@@ -165,3 +165,28 @@ def test_a_map_that_ignores_its_state():
     value = nsd.fixed_point(lambda _: 2.0 * b, torch.zeros(2, 3, dtype=torch.float64)).value
     value.sum().backward()
     torch.testing.assert_close(b.grad, torch.full((2, 3), 2.0, dtype=torch.float64))
+
+
+def test_torch_func_refuses_what_is_neither_named_nor_seen():
+    weight, x = contraction(4, 3)
+    z0 = torch.zeros_like(x)
+    loss = lambda w, **named: nsd.fixed_point(lambda z, x=x: torch.tanh(z @ w.T + x), z0, **named).value.sum()  # noqa: E731
+    with pytest.raises(nsd.BadInput, match="args"):
+        torch.func.grad(lambda w: loss(w, args=(x,)))(weight.detach())
+    assert float(torch.func.grad(loss)(weight.detach()).norm()) > 0.1
+
+
+def test_a_constant_met_later_is_not_taken_for_another_tensor():
+    """A branch that the first evaluation does not take brings a constant of the parameter's shape."""
+    q, b = torch.full((1,), 0.9).double(), torch.full((1,), 2.0).double()
+    z0 = torch.zeros(1, 1).double()
+
+    def solved(q):
+        f = lambda z: q * z + 1.0 if z.norm() < 1.0 else q * z + 1.0 + 0.1 * torch.sin(b * z)  # noqa: E731
+        return nsd.fixed_point(f, z0, nsd.Picard(), max_steps=1000, samples=0).value.sum()
+
+    value, pull = torch.func.vjp(solved, q)
+    leaf = q.clone().requires_grad_()
+    wanted = solved(leaf)
+    torch.testing.assert_close(value, wanted.detach())
+    torch.testing.assert_close(pull(torch.ones_like(value))[0], torch.autograd.grad(wanted, leaf)[0])

@@ -54,12 +54,14 @@ class _Watch(TorchFunctionMode):
         self.level = _level()
         self.known = {id(tensor): tensor for tensor in known}  # holding them keeps an id from being given again
         self.found: dict[int, Tensor] = {}
+        self.met: set[int] = set()  # of whatever level
         self.others = others or {}
 
     @eager
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         for leaf in pytree.tree_leaves((args, kwargs)):
+            self.met.add(id(leaf))
             if self._is_new(leaf) and id(leaf) not in self.known and not _wrapped_beyond(leaf, self.level):
                 self.found[id(leaf)] = leaf
         if self.others:
@@ -112,13 +114,13 @@ class Closure:
             with UNCOMPILED if transforms_active() else nullcontext():
                 return self.f(z)
         image, watch = self._evaluate(z, {id(old): new for old, new in pairs})
-        missing = [(old, new) for old, new in pairs if id(old) not in watch.found and new is not old]
+        missing = [(old, new) for old, new in pairs if id(old) not in watch.met and new is not old]
         strangers = self._strangers(watch)
         if not missing or not strangers:
             return image
         # f reads some of them from elsewhere now, as after torch.func.functional_call, which puts a module's own weights back
         # when it is done: what it uses in their place is known by its turn and its shape.
-        unmet = [old for old in (*self.captured, *self.constants) if id(old) not in watch.found]
+        unmet = [old for old in (*self.captured, *self.constants) if id(old) not in watch.met]
         others = {id(old): new for old, new in pairs}
         for stranger in strangers:
             twin = next((old for old in unmet if old.shape == stranger.shape and old.dtype == stranger.dtype), None)

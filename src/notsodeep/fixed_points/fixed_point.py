@@ -126,12 +126,14 @@ def _solved(
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else start.dtype
     what = Subject(advice=_COUPLED if step.layout.samples > 1 else "", scaled=low == torch.float16)
     if transforms_active() and not isinstance(adjoint, UnrolledAdjoint):
-        if named:
-            return equilibrium(step.of_tensors, start, tensors, plan, adjoint, what)
-        _, closure, captured = capture(step, start.detach().clone())
-        solution = equilibrium(closure, start, captured, plan, adjoint, what)
-        # Here there is no graph of a last evaluation to follow, so what the first one did not show would be a constant.
-        require_all_seen(step(solution.value.detach()), (*closure.captured, *captured))
+        of_tensors: Any = step.of_tensors
+        known = tensors
+        if not named:
+            _, of_tensors, tensors = capture(step, start.detach().clone())
+            known = (*of_tensors.captured, *tensors)
+        solution = equilibrium(of_tensors, start, tensors, plan, adjoint, what)
+        # Here there is no graph of a last evaluation to follow, so what was neither named nor seen would be a constant.
+        require_all_seen(step(solution.value.detach()), known)
         return replace(solution, extra=solution.extra + 1)
     seen: Seen | None = None
     if torch.is_grad_enabled() and isinstance(adjoint, ImplicitAdjoint):
@@ -177,9 +179,8 @@ def implicit_gradient(
 
 def _for_layout(solver: Any, layout: Layout) -> Any:
     """The solver with its preconditioner, if any, as a function of matrices."""
-    inner = getattr(solver, "solver", None)
-    if isinstance(inner, Solver):
-        solver = replace(solver, solver=_for_layout(inner, layout))
+    if isinstance(solver, Preconditioned | Splitting):
+        solver = replace(solver, solver=_for_layout(solver.solver, layout))
     if not isinstance(solver, Preconditioned):
         return solver
     apply = layout.wrap(solver.apply)

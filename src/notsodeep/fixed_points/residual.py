@@ -19,6 +19,8 @@ class Residual:
     a start may also be far larger than its solution, that is asked for twice, the second time from where the first had led.
     """
 
+    last: tuple[Tensor, Tensor]  # ‖f(z) − z‖ and ‖f(z)‖
+
     def __init__(self, plan: Plan, like: Tensor) -> None:
         self.relative, self.tol = plan.relative, plan.tolerance(like.dtype)
         self.added = plan.atol / self.tol
@@ -30,20 +32,25 @@ class Residual:
         """‖f(z) − z‖ and the residual that counts, (n,) each."""
         size = self._length(fz - z if self.scratch is None else torch.sub(fz, z, out=self.scratch))
         if not self.relative:
+            self.last = size, size
             return size, size
         scale = self._length(fz)
         if self.floor is None:
             self.floor = self._rounding(z, scale)
+        self.last = size, scale
         return size, size / (scale + self.floor)
 
     def recheck(self, z: Tensor, fz: Tensor) -> tuple[Tensor, Tensor] | None:
-        """What `measure` gives by stricter means, where it was not to be trusted; None where it was."""
-        size, scale = self._length(fz - z), self._length(fz)
-        lost = ((size == 0.0) & (fz != z).any(1)) | ~torch.isfinite(scale)
+        """What `measure` gives by stricter means, where its last answer was not to be trusted; None where it was."""
+        size, scale = self.last
+        floor = torch.zeros_like(scale) if self.floor is None or self.renewed else self.floor
+        if not bool(((size == 0.0) | ~(scale < torch.inf) | (floor > scale)).any()):
+            return None
+        lost = ((size == 0.0) & (fz != z).any(1)) | ~(scale < torch.inf)
         if not self.careful and bool(lost.any()):  # squares that are no numbers of the dtype any more
             self.careful, self.floor = True, None
             return self.measure(z, fz)
-        if self.relative and not self.renewed and self.floor is not None and bool((self.floor > scale).any()):
+        if bool((floor > scale).any()):
             self.renewed, self.floor = True, self._rounding(z, scale)
             return self.measure(z, fz)
         return None

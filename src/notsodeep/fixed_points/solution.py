@@ -25,6 +25,9 @@ class Reason(StrEnum):
 REASONS = tuple(Reason)
 
 
+_HARDLY = 0.999  # of a rate: a thousand steps for each factor of e
+
+
 @dataclass(frozen=True)
 class Subject:
     """What is solved for, in the words of an error, and what to change about it besides the solver."""
@@ -43,7 +46,7 @@ class Report:
     solution: Solution | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Solution:
     """A fixed point and how it was found.
 
@@ -70,6 +73,11 @@ class Solution:
     states: tuple[Any, ...] = ()
     aux: Any = None
     gradient: Report = field(default_factory=lambda: Report())
+
+    def __repr__(self) -> str:
+        n, worst = len(self.status), float(self.residual.max())
+        samples = "1 sample" if n == 1 else f"{n} samples"
+        return f"Solution({self.reason}, {samples}, {self.evaluations} evaluations, residual ≤ {worst:.1e})"
 
     @property
     def backward(self) -> Solution | None:
@@ -125,9 +133,9 @@ class Solution:
             case Reason.stalled:
                 return "the residual stopped shrinking: the iterates cycle or wander, or rounding is all that is left."
         rate = self._rate()
-        how = (
-            f"the iteration still converges, by a factor of {rate:.3g} a step, but " if rate < 1.0 else "the iteration "
-        )
+        how = "the iteration hardly converges, and " if rate < 1.0 else "the iteration "
+        if rate < _HARDLY:
+            how = f"the iteration still converges, by a factor of {rate:.3g} a step, but "
         return f"{how}ran out of steps."
 
     def _remedy(self, advice: str) -> str:
@@ -142,9 +150,9 @@ class Solution:
                 )
             case Reason.stalled:
                 return (
-                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise try a longer "
-                    "memory, Anderson(memory=20), another solver, Broyden() or Picard(damping=0.3), and see that f is "
-                    f"deterministic (no dropout, no noise).{advice}"
+                    "Where the residual is near the rounding of its dtype, raise tol or use float64; otherwise try another "
+                    "solver, Broyden(), Anderson(memory=20) or Picard(damping=0.3), see that f is deterministic (no dropout, "
+                    f"no noise), or pass throw=False to take what there is.{advice}"
                 )
         needed = self._steps_needed()
         more = f"Set max_steps to about {needed}, or" if needed else "Raise max_steps, or"
@@ -162,6 +170,6 @@ class Solution:
 
     def _steps_needed(self) -> int | None:
         rate, worst = self._rate(), float(self.residual.max())
-        if not (0.0 < rate < 1.0 and self.tol > 0.0):
+        if not (0.0 < rate < _HARDLY and self.tol > 0.0):
             return None
         return math.ceil(1.2 * (self.evaluations + math.log(self.tol / worst) / math.log(rate)))
