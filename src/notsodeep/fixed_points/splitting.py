@@ -96,6 +96,7 @@ class ForwardBackward(Splitting):
 def _alpha_and_prox(
     splitting: Splitting, f: ActivatedRows, like: Tensor, default: Callable[[float, float], float]
 ) -> tuple[float, Apply]:
+    f.require_splittable()
     if splitting.alpha == 1.0:
         return 1.0, f.phi
     slopes = slopes_of(f.phi, like)
@@ -108,7 +109,14 @@ def _alpha_and_prox(
     alpha = splitting.alpha
     if alpha is None:
         sample = like[:1] if -1 in f.shape else like  # W takes one sample wherever it takes any number of them
-        alpha = default(*bounds(f.linear, f.as_states(sample)))
+        norm, least = bounds(f.linear, f.as_states(sample))
+        if norm <= torch.finfo(like.dtype).eps:
+            raise BadInput(
+                f"alpha=None of {type(splitting).__name__} takes alpha from the norm of I − W, which is {norm:.1e}: W is the "
+                f"identity, to rounding. Pass a number, {type(splitting).__name__}(alpha=1.0), or a smaller W.",
+                norm=norm,
+            )
+        alpha = default(norm, least)
     positive, negative = (s / ((1.0 - alpha) * s + alpha) for s in slopes)
 
     def prox(v: Tensor) -> Tensor:

@@ -63,12 +63,7 @@ class StateMap:
     @property
     def structure(self) -> ActivatedRows | None:
         """The parts of φ(W z + u), where f is given with them."""
-        if not isinstance(self.f, Activated) or len(self.layout.shapes) != 1:
-            return None
-        shape = tuple(self.layout.shapes[0])
-        free = (-1, *shape[1:]) if shape and shape[0] == self.layout.samples else shape
-        u = self.f.u.detach().expand(shape)
-        return ActivatedRows(self.f.phi, self.f.weight, self.layout.pack(u), free)
+        return self.f.rows(self.layout) if isinstance(self.f, Activated) else None
 
     @property
     def selectable(self) -> bool:
