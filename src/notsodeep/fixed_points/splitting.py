@@ -19,7 +19,7 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import ActivatedRows
 from notsodeep.fixed_points.linear import Apply, bounds
-from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Splitting(ABC):
     solver: Solver = Anderson()  # noqa: RUF009 (a frozen value)
 
     def __post_init__(self) -> None:
-        if self.alpha is not None and not 0.0 < self.alpha < float("inf"):
+        if self.alpha is not None and not 0.0 < as_number(self.alpha) < float("inf"):
             raise BadInput(f"The alpha of {type(self).__name__} must be a positive number, got {self.alpha!r}.")
         if not isinstance(self.solver, Solver):
             raise BadInput(f"The solver of {type(self).__name__} must be a Solver, got {self.solver!r}.")
