@@ -1,6 +1,7 @@
 """Every solver on every map: the same fixed point, in no more evaluations than it should take."""
 
 import itertools
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -107,6 +108,7 @@ def test_samples_do_not_depend_on_each_other():
         (lambda: nsd.Picard("a"), "damping of Picard must be in .* got 'a'"),
         (lambda: nsd.Picard(None), "damping of Picard"),
         (lambda: nsd.Picard(1j), "damping of Picard"),
+        (lambda: nsd.Picard(Fraction(1, 2)), "damping of Picard"),
         (lambda: nsd.Anderson(ridge=None), "ridge of Anderson must be .* got None"),
         (lambda: nsd.Anderson(engage="a"), "engage"),
         (lambda: nsd.PhantomAdjoint(damping="a"), "damping of a phantom gradient .* got 'a'"),

@@ -122,3 +122,12 @@ def test_errors_inside_of_an_operator_stay_what_they_are():
 
     with pytest.raises(TypeError, match="one's own"):
         solve(Operator(broken, broken), nsd.Anderson())
+
+
+def test_an_activation_with_parameters_for_each_channel():
+    u = torch.ones(3, 2, 5)
+    with pytest.raises(nsd.BadInput, match=r"phi must be an element-wise function.*\(3, 10\), and there it fails"):
+        solve(CircularConvolution(KERNEL), PeacemanRachford(), torch.zeros_like(u), u, torch.nn.PReLU(2))
+    # Of a matrix the channels are its columns.
+    found = solve(-0.5 * EYE, ForwardBackward(), phi=torch.nn.PReLU(4))
+    torch.testing.assert_close(found.value, torch.full((3, 4), 1.0 / 1.5), rtol=1e-4, atol=0.0)

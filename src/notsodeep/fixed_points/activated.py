@@ -145,7 +145,13 @@ class ActivatedRows:
         index = torch.arange(self.u.numel(), device=self.u.device)
         moved = (index * 2654435761 // 32768 % 2 == 0).reshape(self.u.shape)  # a pattern without one
         h = self.u.detach() + torch.sin(index.reshape(self.u.shape).to(self.u.dtype))
-        before, after = (self.phi(v) for v in (h, torch.where(moved, h + 1.0, h)))
+        try:
+            before, after = (self.phi(v) for v in (h, torch.where(moved, h + 1.0, h)))
+        except (RuntimeError, IndexError) as error:
+            raise BadInput(
+                f"phi must be an element-wise function of a tensor of any shape: a splitting calls it with one row for each "
+                f"sample, {tuple(h.shape)}, and there it fails: {error}. For a phi that takes axes apart use Anderson()."
+            ) from error
         if before.shape != h.shape:
             raise BadInput(
                 f"phi must be element-wise: it made {tuple(before.shape)} of numbers of shape {tuple(h.shape)}."

@@ -61,10 +61,10 @@ class Layout:
             raise BadInput(
                 f"The state of a fixed point must be a float or complex tensor, or a tuple, list or dict of them; got {kinds}."
             )
-        if any(leaf.numel() == 0 for leaf in leaves):
-            raise BadInput(f"The state of a fixed point is empty: shapes {_shapes(leaves)}.")
         for leaf in leaves:
             _require_usable(leaf)
+        if any(leaf.numel() == 0 for leaf in leaves):
+            raise BadInput(f"The state of a fixed point is empty: shapes {_shapes(leaves)}.")
         shapes = tuple(leaf.shape for leaf in leaves)
         axes = _axes(shapes, axes)
         return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), math.prod(shapes[0][:axes]), axes)
@@ -154,11 +154,11 @@ def _require_usable(leaf: Tensor) -> None:
             f"The state of a fixed point is {name}, in which torch stores numbers and computes nothing: write "
             "z0.to(torch.bfloat16)."
         )
-    if leaf.layout != torch.strided:
-        kind = str(leaf.layout).removeprefix("torch.")
+    if leaf.layout != torch.strided or leaf.is_nested:
+        kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
         raise BadInput(
-            f"The state of a fixed point is a tensor of layout {kind}; solvers mix dense states: write z0.to_dense(), or pad "
-            "samples of different lengths."
+            f"The state of a fixed point is a tensor of layout {kind}; solvers mix dense states: write z0.to_dense(), or "
+            "z0.to_padded_tensor(0.0) for samples of different lengths."
         )
     if leaf.is_meta:
         raise BadInput(

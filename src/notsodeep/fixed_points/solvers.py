@@ -10,9 +10,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from numbers import Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -238,7 +238,8 @@ def _length(v: Tensor) -> Tensor:
 
 def as_number(value: Any) -> float:
     """`value` as a float; NaN, which is within no bounds, where it is no real number."""
-    is_number = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex())
+    is_number = isinstance(value, int | float | np.integer | np.floating)  # those that torch takes
+    is_number = is_number or (isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex())
     return float(value) if is_number else math.nan
 
 
