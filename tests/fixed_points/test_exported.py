@@ -37,6 +37,9 @@ class Layer(nn.Module):
                 start = (z0, {"b": x.new_zeros(x.shape[0], 2, 3)})
                 first, rest = solve(lambda z: [f(z[0]), {"b": 0.3 * z[1]["b"].sin() + z[0][:, :2, None]}], start).value
                 return first + rest["b"].sum((1, 2))[:, None]
+            case "other order":
+                found = solve(lambda z: {"b": 0.5 * z["a"], "a": f(z["b"])}, {"a": z0, "b": z0}).value
+                return found["a"] + 2.0 * found["b"]
             case "aux":
                 found = solve(lambda z: (f(z), z.square().sum(1)), z0, aux=True)
                 return found.value + found.aux[:, None]
@@ -70,6 +73,7 @@ def calls(program, name):
         ("args", {}),
         ("one sample", {"samples": 0, "solver": nsd.Picard(0.6), "relative": False, "tol": 1e-6}),
         ("tuple", {}),
+        ("other order", {}),
         ("aux", {"atol": 1e-6}),
     ],
 )
@@ -88,7 +92,7 @@ def test_a_loop_gives_the_numbers_of_the_module_for_any_number_of_samples(kind, 
     assert 0.0 < record.residual <= record.tol + module.options.get("atol", 0.0)
 
 
-@pytest.mark.parametrize("kind", ["closure", "tuple"])
+@pytest.mark.parametrize("kind", ["closure", "tuple", "other order"])
 def test_so_many_steps_are_written_out(kind):
     module = Layer(kind)
     with exporting(Steps(14)):

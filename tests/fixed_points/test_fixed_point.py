@@ -1,5 +1,7 @@
 """The driver: stopping, traces, best-so-far, failures told apart, states of several tensors."""
 
+from collections import OrderedDict
+
 import pytest
 import torch
 
@@ -173,6 +175,14 @@ def test_a_vector_or_a_number_is_one_sample(shape):
         (lambda z: z, [1.0, 2.0], "float"),
         (lambda z: z, (), "nothing"),
         (lambda z: z, torch.zeros(0, 4), "empty"),
+        (lambda z: z, torch.zeros(3, 4).to(torch.float8_e4m3fn), "float8_e4m3fn.*computes nothing"),
+        (lambda z: z, torch.zeros(3, 4).to_sparse(), r"layout sparse_coo.*to_dense\(\)"),
+        (lambda z: z, torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "layout nested.*to_padded_tensor"),
+        (lambda z: z, torch.zeros(3, 4, device="meta"), "device meta.*hold no numbers"),
+        (lambda z: {"b": z["a"]}, {"a": Z0}, r"a dict of 1 tensor \('a'\), f returned a dict of 1 tensor \('b'\)"),
+        (lambda: Z0, Z0, "f is called with the state alone, and does not take that: .*takes 0 positional"),
+        (lambda z, x: z + x, Z0, r"does not take that: .*missing 1 .*lambda z: f\(z, x\)"),
+        (torch.nn.Bilinear(4, 4, 4).double(), Z0, "does not take that: .*missing 1"),
     ],
 )
 def test_states_that_do_not_fit_are_refused(f, z0, says):
@@ -266,3 +276,22 @@ def test_mixed_precision_is_full_precision_on_a_cpu():
     ]
     assert torch.equal(results[0].value, results[1].value)
     assert results[1].low_precision_steps == 0
+
+
+def test_a_type_error_inside_of_f_stays_one():
+    def f(z):
+        return z + (lambda: 1.0)(z)
+
+    with pytest.raises(TypeError, match="takes 0 positional arguments") as caught:
+        nsd.fixed_point(f, Z0)
+    assert not isinstance(caught.value, nsd.BadInput)
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_keys_may_come_in_another_order(kind):
+    start = (kind(a=torch.zeros(2, 3), b=torch.zeros(2, 3)),)
+    f = lambda s: (kind(b=0.3 * s[0]["b"] + 2.0, a=0.2 * s[0]["a"] + s[0]["b"]),)  # noqa: E731
+    (found,) = nsd.fixed_point(f, start).value
+    assert list(found) == ["a", "b"]
+    torch.testing.assert_close(found["b"], torch.full((2, 3), 2.0 / 0.7), rtol=1e-4, atol=0.0)
+    torch.testing.assert_close(found["a"], found["b"] / 0.8, rtol=1e-4, atol=0.0)

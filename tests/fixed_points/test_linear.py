@@ -1,5 +1,7 @@
 """Every W of φ(W z + u) against its dense twin."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -79,6 +81,11 @@ def test_bounds_are_estimates_from_inside(name):
         (lambda: Activated(3, torch.eye(2), torch.zeros(2)), "phi must be a function, got int"),
         (lambda: Activated(torch.relu, 0.5, torch.zeros(2)), "matrix, or Dense, CircularConvolution or Operator"),
         (lambda: Activated(torch.relu, torch.eye(2), 0.5), "u must be a tensor"),
+        (lambda: Dense([[1.0]]), "Dense takes a square matrix as a tensor, got list"),
+        (lambda: CircularConvolution([1.0]), "CircularConvolution takes a kernel .* as a tensor, got list"),
+        (lambda: Operator(1, 2), "`apply` of Operator must be a function, got 1"),
+        (lambda: Operator(torch.relu, None), "`apply_transposed` of Operator must be a function, got None"),
+        (lambda: Operator(torch.relu, torch.relu, 3), "`solve` of Operator must be a function, got 3"),
     ],
 )
 def test_what_cannot_be_used_is_refused(build, says):
@@ -92,3 +99,20 @@ def test_activated_is_a_map_like_any_other():
     plain = lambda z: torch.tanh(z @ weight.T + x)  # noqa: E731
     values = [nsd.fixed_point(each, torch.zeros_like(x)).value for each in (f, plain)]
     torch.testing.assert_close(*values)
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 3), (3, 9)])
+def test_a_kernel_longer_than_the_image_wraps_around_it(shape):
+    kernel, sizes = draw(2, 2, *shape), (3, 4)[: len(shape)]
+    z = draw(3, 2, *sizes, seed=1)
+    expected = torch.zeros_like(z)
+    for entry in itertools.product(*map(range, shape)):
+        moved = z.roll([k // 2 - e for k, e in zip(shape, entry, strict=True)], dims=tuple(range(2, z.ndim)))
+        expected += torch.einsum("oi,ni...->no...", kernel[(..., *entry)], moved)
+    w = CircularConvolution(kernel)
+    torch.testing.assert_close(w(z), expected)
+    dense = matrix(w, z.shape[1:])
+    torch.testing.assert_close(matrix(w.transposed(), z.shape[1:]), dense.T)
+    system = 1.3 * torch.eye(len(dense)).double() - 0.3 * dense
+    solved = w.resolvent(0.3, z)(z).flatten(1)
+    torch.testing.assert_close(solved @ system.T, z.flatten(1))

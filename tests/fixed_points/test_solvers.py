@@ -1,7 +1,10 @@
 """Every solver on every map: the same fixed point, in no more evaluations than it should take."""
 
 import itertools
+from fractions import Fraction
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -102,11 +105,69 @@ def test_samples_do_not_depend_on_each_other():
         (lambda: nsd.PhantomAdjoint(damping=0.0), "damping"),
         (lambda: nsd.ImplicitAdjoint(tol=-1.0), "tol"),
         (lambda: nsd.ImplicitAdjoint(solver="anderson"), "solver"),
+        (lambda: nsd.Picard("a"), "damping of Picard must be in .* got 'a'"),
+        (lambda: nsd.Picard(None), "damping of Picard"),
+        (lambda: nsd.Picard(1j), "damping of Picard"),
+        (lambda: nsd.Picard(Fraction(1, 2)), "damping of Picard"),
+        (lambda: nsd.Anderson(ridge=None), "ridge of Anderson must be .* got None"),
+        (lambda: nsd.Anderson(engage="a"), "engage"),
+        (lambda: nsd.PhantomAdjoint(damping="a"), "damping of a phantom gradient .* got 'a'"),
+        (lambda: nsd.PhantomAdjoint(steps=2.5), "steps"),
+        (lambda: nsd.fixed_points.PeacemanRachford("a"), "alpha of PeacemanRachford .* got 'a'"),
+        (lambda: Plan(tol="1e-3"), "tol must be a positive number, got '1e-3'"),
+        (lambda: Plan(atol=None), "atol must be a finite number ≥ 0, got None"),
+        (lambda: Plan(max_steps=2.0), "max_steps must be a whole number"),
+        (lambda: Plan(max_steps=True), "max_steps must be a whole number"),
+        (lambda: Plan(max_steps="9"), "max_steps must be a whole number"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(build, says):
     with pytest.raises(nsd.BadInput, match=says):
         build()
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, int])
+def test_whole_numbers_of_any_kind(kind):
+    found = nsd.fixed_point(
+        lambda z: 0.5 * z + 1.0, torch.zeros(2, 3), nsd.Picard(), nsd.PhantomAdjoint(kind(2)), max_steps=kind(50)
+    )
+    assert bool(found.converged.all())
+    assert type(Plan(max_steps=kind(50)).max_steps) is int
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "says"),
+    [
+        (torch.float32, {"tol": 1e-50}, r"tol=1e-50 is outside of what float32 can tell apart, 1.2e-38 to 3.4e\+38"),
+        (torch.float32, {"tol": 1e-50, "atol": 1e-3}, "tol=1e-50 is outside"),
+        (torch.float32, {"tol": 1e-50, "relative": False}, "tol=1e-50 is outside"),
+        (torch.float32, {"tol": 1e50}, r"tol=1e\+50 is outside"),
+        (torch.float32, {"tol": 1e-30, "atol": 1e10}, r"atol=1e\+10 is 1.0e\+40 times tol=1e-30, more than .* float32"),
+        (torch.float16, {"tol": 1e-5}, "tol=1e-05 is outside of what float16"),
+        (torch.complex64, {"tol": 1e-50}, "float32"),
+    ],
+)
+def test_tolerances_that_are_no_numbers_in_the_dtype(dtype, options, says):
+    with pytest.raises(nsd.BadInput, match=says):
+        nsd.fixed_point(lambda z: 0.5 * z + 1.0, torch.zeros(2, 3, dtype=dtype), **options)
+
+
+def test_a_named_tuple_in_a_solver_s_memory_stays_one():
+    class Memory(NamedTuple):
+        seen: torch.Tensor
+        count: int
+
+    class Own(nsd.fixed_points.Solver):
+        def init(self, z):
+            return Memory(z, 0)
+
+        def step(self, memory, z, fz, size):  # noqa: ARG002
+            assert memory.seen.shape == z.shape
+            return fz, Memory(fz, memory.count + 1)
+
+    rate = torch.tensor([[0.1], [0.2], [0.9]])
+    found = nsd.fixed_point(lambda z, a: a * z + 1.0, torch.zeros(3, 2), Own(), inputs=(rate,))
+    assert bool(found.converged.all())
 
 
 def test_unknown_options_are_errors():

@@ -293,6 +293,23 @@ def test_a_tensor_of_one_axis_is_a_batch_of_numbers():
         ({"grad": [1, 2], "n_states": 3}, "3 states"),
         ({"grad": 2, "sup_gap": 3}, "sup_gap"),
         ({"indexing": [9, 3]}, "indexing"),
+        ({"f_max_iter": "40"}, "f_max_iter must be a whole number ≥ 0, got '40'"),
+        ({"b_max_iter": 2.5}, "b_max_iter must be a whole number"),
+        ({"grad": 1.5}, "grad must be one number ≥ 1"),
+        ({"grad": "ab"}, "grad must be one number ≥ 1"),
+        ({"indexing": 5}, "indexing must be a list of whole numbers.*got 5"),
+        ({"indexing": "ab"}, "indexing must be a list of whole numbers"),
+        ({"sup_loc": 5}, "sup_loc must be a list of whole numbers.*got 5"),
+        ({"sup_gap": "a"}, "sup_gap must be a whole number"),
+        ({"f_tol": "x"}, "f_tol must be a finite number ≥ 0, got 'x'"),
+        ({"b_tol": -1.0}, "b_tol must be a finite number ≥ 0"),
+        ({"tau": "a"}, "tau.*between 0 and 2, got 'a'"),
+        ({"tau": 0}, "tau.*between 0 and 2, got 0: 0 stands still"),
+        ({"tau": 2}, "tau.*between 0 and 2, got 2"),
+        ({"n_states": -1}, "n_states must be a whole number ≥ 1, got -1"),
+        ({"eval_factor": "a"}, "eval_factor must be a finite number"),
+        ({"args": 3}, "namespace, a dict or an object with attributes, or by name; got 3"),
+        ({"args": 0}, "got 0"),
     ],
 )
 def test_options_that_cannot_be_had_are_refused(options, says):
@@ -307,7 +324,13 @@ def test_options_that_cannot_be_had_are_refused(options, says):
         ({"return_final": True}, "simple_fixed_point_iter"),
         ({"tol": 1e-3}, "no option 'tol'"),
         ({"tau": 1.5}, "damping"),  # of Anderson
-        ({"m": 1}, "memory"),
+        ({"m": 1}, "m must be a whole number ≥ 2, got 1"),
+        ({"m": "a"}, "m must be a whole number ≥ 2, got 'a'"),
+        ({"f_max_iter": "a"}, "f_max_iter must be a whole number ≥ 0, got 'a'"),
+        ({"f_max_iter": -1}, "f_max_iter must be a whole number ≥ 0, got -1"),
+        ({"tau": "a"}, "tau.*got 'a'"),
+        ({"LBFGS_thres": 0}, "LBFGS_thres must be a whole number ≥ 1"),
+        (3, "solver_kwargs must be a dict, got int"),
     ],
 )
 def test_options_of_a_call_that_cannot_be_had_are_refused(more, says):

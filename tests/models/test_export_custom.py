@@ -6,6 +6,7 @@ from torch import nn
 
 import notsodeep as nsd
 from notsodeep.fixed_points import Loop, Steps, exporting
+from notsodeep.models import export
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -129,3 +130,60 @@ def test_bad_examples(tmp_path):
         nsd.to_onnx(Images(), path, [1.0])
     with pytest.raises(nsd.BadInput, match=r"the same samples; got \(3, 1, 6, 6\), \(2, 1, 6, 6\)"):
         nsd.to_onnx(Images(), path, (data(3), data(2)))
+
+
+class Returns(nn.Module):
+    """forward(x) = answer(layer(x))."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.layer, self.answer = nn.Linear(3, 2), answer
+
+    def forward(self, x):
+        return self.answer(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        (torch.randn(4, 5), r"here with \(1, 5\) float32: .*Pass inputs as its forward takes them"),
+        (torch.ones(4, 3, dtype=torch.long), r"here with \(1, 3\) int64"),
+        (torch.randn(4, 3).double(), r"here with \(1, 3\) float64"),
+        (torch.randn(4), r"here with \(1,\) float32"),
+        ((torch.randn(4, 3), torch.randn(4, 3)), r"here with \(1, 3\) float32, \(1, 3\) float32: .*positional"),
+    ],
+)
+def test_examples_that_the_module_does_not_take(example, says, tmp_path):
+    with pytest.raises(nsd.BadInput, match=f"Returns fails on the example, {says}"):
+        nsd.to_onnx(Returns(lambda y: y), tmp_path / "file.onnx", example)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda y: (y, None), "returns NoneType among its 2 outputs"),
+        (lambda y: (y, 3), "returns int among its 2 outputs"),
+        (lambda _: (), "returns nothing among its 0 outputs"),
+    ],
+)
+def test_outputs_that_are_no_tensors(answer, says, tmp_path):
+    with pytest.raises(nsd.BadInput, match=f"{says}.*tensors only"):
+        nsd.to_onnx(Returns(answer), tmp_path / "file.onnx", torch.randn(4, 3))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_module(tmp_path):
+    with pytest.raises(nsd.BadInput, match=r"takes a torch module, got function.*nn\.Module"):
+        nsd.to_onnx(lambda x: x, tmp_path / "file.onnx", torch.randn(4, 3))
+
+
+def test_the_output_that_differs_is_named(tmp_path, monkeypatch):
+    write = export._exported
+    other = Returns(lambda y: (y, y + 1.0)).eval()
+    module = Returns(lambda y: (y, y))
+    other.load_state_dict(module.state_dict())
+    monkeypatch.setattr(export, "_exported", lambda _, *rest: write(other, *rest))
+    with pytest.raises(nsd.NoMatch, match=r"off by .* in 'out2' on 1 samples"):
+        nsd.to_onnx(module, tmp_path / "file.onnx", torch.randn(4, 3))
+    assert not list(tmp_path.iterdir())

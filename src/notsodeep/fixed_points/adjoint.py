@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution
-from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
 from notsodeep.fixed_points.splitting import Splitting
+from notsodeep.numerics.safe import is_whole
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class PhantomAdjoint:
     damping: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 1:
+        if not is_whole(self.steps) or self.steps < 1:
             raise BadInput(f"A phantom gradient takes a whole number of steps ≥ 1, got {self.steps!r}.")
-        if not 0.0 < self.damping <= 1.0:
+        if not 0.0 < as_number(self.damping) <= 1.0:
             raise BadInput(f"The damping of a phantom gradient must be in (0, 1], got {self.damping!r}.")
 
 

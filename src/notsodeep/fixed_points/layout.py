@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.tolerances import EQUILIBRIUM_RTOL
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Layout:
             raise BadInput(
                 f"The state of a fixed point must be a float or complex tensor, or a tuple, list or dict of them; got {kinds}."
             )
+        for leaf in leaves:
+            _require_usable(leaf)
         if any(leaf.numel() == 0 for leaf in leaves):
             raise BadInput(f"The state of a fixed point is empty: shapes {_shapes(leaves)}.")
         shapes = tuple(leaf.shape for leaf in leaves)
@@ -106,11 +110,12 @@ class Layout:
         return self.pack(self.check(image))
 
     def check(self, image: Any) -> Any:
-        """`image`; a list stands for a tuple and the other way round.
+        """`image` with the state's order of keys; a list stands for a tuple and the other way round.
 
         Raises:
             BadInput: It is not laid out like the state; with both shapes.
         """
+        image = self.ordered(image)
         leaves, spec = pytree.tree_flatten(image)
         strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
         if strange or not (spec == self.spec or self._is_alike(image)):
@@ -127,12 +132,39 @@ class Layout:
                 )
         return image
 
+    def ordered(self, image: Any) -> Any:
+        """`image` with the keys of its dicts in the order of the state's, where they are the same keys."""
+        if isinstance(image, Tensor):
+            return image
+        return _in_order(image, pytree.tree_unflatten([0] * len(self.shapes), self.spec))
+
     def _is_alike(self, image: Any) -> bool:
         """Whether only lists and tuples make the difference."""
         own = pytree.tree_unflatten([0] * len(self.shapes), self.spec)
         found, wanted = (pytree.tree_flatten(_with_tuples(state))[1] for state in (image, own))
         same: bool = found == wanted
         return same
+
+
+def _require_usable(leaf: Tensor) -> None:
+    """`BadInput` for a tensor that no solver can compute with."""
+    name = str(leaf.dtype.to_real()).removeprefix("torch.")
+    if name not in EQUILIBRIUM_RTOL:
+        raise BadInput(
+            f"The state of a fixed point is {name}, in which torch stores numbers and computes nothing: write "
+            "z0.to(torch.bfloat16)."
+        )
+    if leaf.layout != torch.strided or leaf.is_nested:
+        kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
+        raise BadInput(
+            f"The state of a fixed point is a tensor of layout {kind}; solvers mix dense states: write z0.to_dense(), or "
+            "z0.to_padded_tensor(0.0) for samples of different lengths."
+        )
+    if leaf.is_meta:
+        raise BadInput(
+            "The state of a fixed point is on the device meta, where tensors hold no numbers: write torch.zeros_like(z0, "
+            "device='cpu')."
+        )
 
 
 def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
@@ -177,6 +209,14 @@ def _with_tuples(state: Any) -> Any:
     return tuple(map(_with_tuples, state)) if type(state) in (list, tuple) else state
 
 
+def _in_order(image: Any, own: Any) -> Any:
+    """`image` with the keys of its dicts in the order of those in `own`."""
+    if type(image) is type(own) and type(own) in (dict, OrderedDict) and image.keys() == own.keys():
+        return type(own)((key, _in_order(image[key], part)) for key, part in own.items())
+    pair = type(image) in (list, tuple) and type(own) in (list, tuple) and len(image) == len(own)
+    return type(image)(map(_in_order, image, own)) if pair else image
+
+
 def _kind(leaf: Any) -> str:
     return str(leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__
 
@@ -188,4 +228,5 @@ def _shapes(leaves: list[Any]) -> str:
 def _tree(spec: Any) -> str:
     count = spec.num_leaves
     kind = getattr(spec.type, "__name__", None)
-    return "a tensor" if kind is None else f"a {kind} of {count} tensor{'s' * (count != 1)}"
+    keys = f" ({', '.join(map(repr, spec.context))})" if spec.type in (dict, OrderedDict) else ""
+    return "a tensor" if kind is None else f"a {kind} of {count} tensor{'s' * (count != 1)}{keys}"

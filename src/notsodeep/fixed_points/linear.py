@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +32,9 @@ class Linear(ABC):
     def resolvent(self, alpha: float, like: Tensor) -> Apply:
         """v ↦ (I + α(I − W))⁻¹ v for states of the shape of `like`; what can be prepared once is prepared here."""
 
+    def require_fit(self, shape: Sequence[int], dtype: torch.dtype) -> None:  # noqa: B027 (nothing is known of a W here)
+        """`BadInput` where W does not take states of this shape and dtype."""
+
 
 @dataclass(frozen=True, eq=False)
 class Dense(Linear):
@@ -40,6 +43,7 @@ class Dense(Linear):
     weight: Tensor
 
     def __post_init__(self) -> None:
+        _require_tensor(self.weight, "Dense", "a square matrix")
         if self.weight.ndim != 2 or self.weight.shape[0] != self.weight.shape[1]:
             raise BadInput(f"Dense takes a square matrix, got shape {tuple(self.weight.shape)}.")
 
@@ -50,9 +54,19 @@ class Dense(Linear):
         return Dense(self.weight.mT)
 
     def resolvent(self, alpha: float, like: Tensor) -> Apply:  # noqa: ARG002
-        identity = torch.eye(len(self.weight), dtype=self.weight.dtype, device=self.weight.device)
-        inverse = torch.linalg.inv((1.0 + alpha) * identity - alpha * self.weight.detach())
+        inverse = _inverse(_at_least_float32(self.weight.detach()), alpha).to(self.weight.dtype)
         return lambda v: functional.linear(v, inverse)
+
+    def require_fit(self, shape: Sequence[int], dtype: torch.dtype) -> None:
+        d = len(self.weight)
+        if not shape or shape[-1] != d:
+            raise BadInput(
+                f"W is {d} × {d} and the state has shape {tuple(shape)}: its last axis must have length {d}. Give W and the "
+                "state the same number of features.",
+                size=d,
+                shape=tuple(shape),
+            )
+        _require_dtype(self.weight.dtype, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +80,7 @@ class CircularConvolution(Linear):
     kernel: Tensor
 
     def __post_init__(self) -> None:
+        _require_tensor(self.kernel, "CircularConvolution", "a kernel (c, c, k) or (c, c, k, k)")
         shape = tuple(self.kernel.shape)
         if len(shape) not in (3, 4) or shape[0] != shape[1] or any(k % 2 == 0 for k in shape[2:]):
             raise BadInput(
@@ -76,6 +91,11 @@ class CircularConvolution(Linear):
         sizes = self.kernel.shape[2:]
         pad = [k // 2 for k in reversed(sizes) for _ in range(2)]
         convolve = functional.conv1d if len(sizes) == 1 else functional.conv2d
+        widths = z.shape[z.ndim - len(sizes) :]
+        if any(k // 2 > width for k, width in zip(sizes, widths, strict=True)):  # torch goes round once, not more often
+            for axis, (k, width) in enumerate(zip(sizes, widths, strict=True), start=z.ndim - len(sizes)):
+                z = z.index_select(axis, torch.arange(-(k // 2), width + k // 2, device=z.device) % width)
+            return convolve(z, self.kernel)
         return convolve(functional.pad(z, pad, mode="circular"), self.kernel)
 
     def transposed(self) -> CircularConvolution:
@@ -84,23 +104,35 @@ class CircularConvolution(Linear):
     def resolvent(self, alpha: float, like: Tensor) -> Apply:
         channels, sizes = self.kernel.shape[0], like.shape[2:]
         axes = tuple(range(2, like.ndim))
-        embedded = self.kernel.detach().new_zeros(channels, channels, *sizes)
+        kernel = _at_least_float32(self.kernel.detach())
+        embedded = kernel.new_zeros(channels, channels, *sizes)
         # A kernel longer than the image wraps around it: its entries add up.
         offsets = [torch.arange(k, device=embedded.device) - k // 2 for k in self.kernel.shape[2:]]
         where = torch.meshgrid(*(o % size for o, size in zip(offsets, sizes, strict=True)), indexing="ij")
         flat = sum(w * stride for w, stride in zip(where, (*sizes[1:], 1), strict=True)).flatten()
-        embedded.flatten(2).index_add_(2, flat, self.kernel.detach().flatten(2))
+        embedded.flatten(2).index_add_(2, flat, kernel.flatten(2))
         response = torch.fft.rfftn(embedded, dim=axes).conj().flatten(2).movedim(2, 0)  # (frequencies, c, c)
-        identity = torch.eye(channels, dtype=response.dtype, device=response.device)
-        inverse = torch.linalg.inv((1.0 + alpha) * identity - alpha * response)
+        inverse = _inverse(response, alpha)
 
         def apply(v: Tensor) -> Tensor:
-            spectrum = torch.fft.rfftn(v, dim=axes)
+            spectrum = torch.fft.rfftn(_at_least_float32(v), dim=axes)
             image = torch.einsum("foi,nif->nof", inverse, spectrum.flatten(2)).reshape(spectrum.shape)
             back: Tensor = torch.fft.irfftn(image, s=sizes, dim=axes)
-            return back
+            return back.to(v.dtype)
 
         return apply
+
+    def require_fit(self, shape: Sequence[int], dtype: torch.dtype) -> None:
+        kernel, axes = tuple(self.kernel.shape), self.kernel.ndim - 2
+        if len(shape) != axes + 2 or shape[1] != kernel[0]:
+            wanted = f"(n, {kernel[0]}, {'width' if axes == 1 else 'height, width'})"
+            raise BadInput(
+                f"A kernel of shape {kernel} takes states {wanted}, and the state has shape {tuple(shape)}. One sample alone "
+                "is z[None]; several axes of samples are one, z.flatten(0, 1).",
+                kernel=kernel,
+                shape=tuple(shape),
+            )
+        _require_dtype(self.kernel.dtype, dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +144,14 @@ class Operator(Linear):
     apply_transposed: Apply
     solve: Callable[[Tensor, float], Tensor] | None = None
     solve_transposed: Callable[[Tensor, float], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("apply", "apply_transposed", "solve", "solve_transposed"):
+            given = getattr(self, name)
+            if not callable(given) and not (given is None and name.startswith("solve")):
+                raise BadInput(
+                    f"`{name}` of Operator must be a function, got {given!r:.80}. For a matrix W there is Dense(W)."
+                )
 
     def __call__(self, z: Tensor) -> Tensor:
         return self.apply(z)
@@ -136,6 +176,40 @@ def as_linear(weight: Linear | Tensor) -> Linear:
     if not isinstance(weight, Linear):
         raise BadInput(f"W must be a matrix, or Dense, CircularConvolution or Operator; got {type(weight).__name__}.")
     return weight
+
+
+def _inverse(weight: Tensor, alpha: float) -> Tensor:
+    """(I + α(I − W))⁻¹ of one matrix, or of many."""
+    identity = torch.eye(weight.shape[-1], dtype=weight.dtype, device=weight.device)
+    inverse: Tensor
+    inverse, info = torch.linalg.inv_ex((1.0 + alpha) * identity - alpha * weight)
+    if bool((info != 0).any()):
+        raise BadInput(
+            f"I + α(I − W) with alpha={alpha:g} has no inverse: {1.0 + 1.0 / alpha:.4g} = 1 + 1/α is an eigenvalue of W. "
+            "PeacemanRachford is for an I − W that is strongly monotone, where the eigenvalues of W have real parts below 1. "
+            "Make W smaller, or take another alpha or another solver, such as Anderson().",
+            alpha=alpha,
+        )
+    return inverse
+
+
+def _at_least_float32(v: Tensor) -> Tensor:
+    """v, or in float32 where it is in a format that has no inverses and no Fourier transforms."""
+    return v.float() if v.dtype in (torch.float16, torch.bfloat16) else v
+
+
+def _require_tensor(value: object, name: str, what: str) -> None:
+    if not isinstance(value, Tensor):
+        raise BadInput(f"{name} takes {what} as a tensor, got {type(value).__name__}: write torch.tensor(…).")
+
+
+def _require_dtype(own: torch.dtype, dtype: torch.dtype) -> None:
+    if own != dtype:
+        ours, theirs = (str(each).removeprefix("torch.") for each in (own, dtype))
+        raise BadInput(
+            f"W is in {ours} and the state in {theirs}, and torch multiplies within one dtype only: write z0.to(W.dtype) or "
+            "W.to(z0.dtype)."
+        )
 
 
 @torch.no_grad()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import torch
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.precision import FullPrecision, Precision, require_precision
-from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
 from notsodeep.fixed_points.splitting import Splitting
+from notsodeep.numerics.safe import is_whole
 from notsodeep.numerics.tolerances import EQUILIBRIUM_RTOL
 
 
@@ -34,20 +36,48 @@ class Plan:
             raise BadInput(
                 f"solver must be Picard(), Anderson(), Broyden(), PeacemanRachford() or another Solver, got {self.solver!r}."
             )
-        if self.tol is not None and not 0.0 < self.tol < float("inf"):
+        if self.tol is not None and not 0.0 < as_number(self.tol) < float("inf"):
             raise BadInput(f"tol must be a positive number, got {self.tol!r}.")
-        if not 0.0 <= self.atol < float("inf"):
+        if not 0.0 <= as_number(self.atol) < float("inf"):
             raise BadInput(f"atol must be a finite number ≥ 0, got {self.atol!r}.")
         if self.atol and not self.relative:
             raise BadInput("With relative=False tol is the absolute tolerance already: leave atol out.")
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
+        if not is_whole(self.max_steps) or self.max_steps < 1:
             raise BadInput(f"max_steps must be a whole number ≥ 1, got {self.max_steps!r}.")
+        if type(self.max_steps) is not int:  # NumPy's
+            object.__setattr__(self, "max_steps", operator.index(self.max_steps))
         require_precision(self.precision)
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        return default_tolerance(dtype) if self.tol is None else self.tol
+        """The tolerance of states in this dtype; `BadInput` where it, or atol in units of it, is no number there."""
+        tol = default_tolerance(dtype) if self.tol is None else float(self.tol)
+        limits, name = torch.finfo(dtype), str(dtype).removeprefix("torch.")
+        if not limits.tiny <= tol <= limits.max:
+            raise BadInput(
+                f"tol={tol:g} is outside of what {name} can tell apart, {limits.tiny:.1e} to {limits.max:.1e}: a residual "
+                f"could not be compared with it. Residuals end near {limits.eps:.0e} (relative); {name} takes "
+                f"{default_tolerance(dtype.to_real()):g} by itself, and float64 states go further.",
+                tol=tol,
+                dtype=dtype,
+            )
+        if not self.atol / tol <= limits.max:
+            raise BadInput(
+                f"atol={self.atol:g} is {self.atol / tol:.1e} times tol={tol:g}, more than the largest number of {name}, "
+                f"{limits.max:.1e}: every state would count as converged. Raise tol, or pass tol={self.atol:g} with "
+                "relative=False.",
+                tol=tol,
+                atol=self.atol,
+            )
+        return tol
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """The relative residual that is asked for in this dtype where nobody says."""
-    return EQUILIBRIUM_RTOL[str(dtype).removeprefix("torch.")]
+    """The relative residual that is asked for in this dtype where nobody says.
+
+    Raises:
+        BadInput: Nothing is computed in this dtype.
+    """
+    name = str(dtype).removeprefix("torch.")
+    if name not in EQUILIBRIUM_RTOL:
+        raise BadInput(f"Fixed points are computed in {', '.join(EQUILIBRIUM_RTOL)}, not in {name}: convert the state.")
+    return EQUILIBRIUM_RTOL[name]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -108,7 +109,7 @@ class Anderson(Solver):
         _check_count(self, "every")
         _check_damping(self)
         _check_engage(self)
-        if not 0.0 <= self.ridge < math.inf:
+        if not 0.0 <= as_number(self.ridge) < math.inf:
             raise BadInput(f"The ridge of Anderson must be a finite number ≥ 0, got {self.ridge!r}.")
 
     def init(self, z: Tensor) -> _Mixture:  # noqa: ARG002
@@ -219,7 +220,8 @@ def selected(memory: Any, rows: Tensor) -> Any:
         return memory[rows] if memory.ndim else memory
     if isinstance(memory, tuple | list):
         parts = [selected(part, rows) for part in memory]
-        return parts if isinstance(memory, list) else tuple(parts)
+        kind: Any = type(memory)
+        return kind(*parts) if hasattr(kind, "_fields") else parts if isinstance(memory, list) else tuple(parts)
     if isinstance(memory, dict):
         return {key: selected(part, rows) for key, part in memory.items()}
     select = getattr(memory, "select", None)
@@ -235,8 +237,15 @@ def _length(v: Tensor) -> Tensor:
     return length
 
 
+def as_number(value: Any) -> float:
+    """`value` as a float; NaN, which is within no bounds, where it is no real number."""
+    is_number = isinstance(value, int | float | np.integer | np.floating)  # those that torch takes
+    is_number = is_number or (isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex())
+    return float(value) if is_number else math.nan
+
+
 def _check_engage(solver: Any) -> None:
-    if not 0.0 <= solver.engage <= 1.0:
+    if not 0.0 <= as_number(solver.engage) <= 1.0:
         raise BadInput(
             f"{type(solver).__name__} begins where residuals shrink by less than the factor engage, in [0, 1]; got "
             f"{solver.engage!r}."
@@ -244,7 +253,7 @@ def _check_engage(solver: Any) -> None:
 
 
 def _check_damping(solver: Any) -> None:
-    if not 0.0 < solver.damping <= 1.0:
+    if not 0.0 < as_number(solver.damping) <= 1.0:
         raise BadInput(f"The damping of {type(solver).__name__} must be in (0, 1], got {solver.damping!r}.")
 
 

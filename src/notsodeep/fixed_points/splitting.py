@@ -19,7 +19,7 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import ActivatedRows
 from notsodeep.fixed_points.linear import Apply, bounds
-from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Splitting(ABC):
     solver: Solver = Anderson()  # noqa: RUF009 (a frozen value)
 
     def __post_init__(self) -> None:
-        if self.alpha is not None and not 0.0 < self.alpha < float("inf"):
+        if self.alpha is not None and not 0.0 < as_number(self.alpha) < float("inf"):
             raise BadInput(f"The alpha of {type(self).__name__} must be a positive number, got {self.alpha!r}.")
         if not isinstance(self.solver, Solver):
             raise BadInput(f"The solver of {type(self).__name__} must be a Solver, got {self.solver!r}.")
@@ -96,6 +96,7 @@ class ForwardBackward(Splitting):
 def _alpha_and_prox(
     splitting: Splitting, f: ActivatedRows, like: Tensor, default: Callable[[float, float], float]
 ) -> tuple[float, Apply]:
+    f.require_splittable()
     if splitting.alpha == 1.0:
         return 1.0, f.phi
     slopes = slopes_of(f.phi, like)
@@ -108,7 +109,14 @@ def _alpha_and_prox(
     alpha = splitting.alpha
     if alpha is None:
         sample = like[:1] if -1 in f.shape else like  # W takes one sample wherever it takes any number of them
-        alpha = default(*bounds(f.linear, f.as_states(sample)))
+        norm, least = bounds(f.linear, f.as_states(sample))
+        if norm <= torch.finfo(like.dtype).eps:
+            raise BadInput(
+                f"alpha=None of {type(splitting).__name__} takes alpha from the norm of I − W, which is {norm:.1e}: W is the "
+                f"identity, to rounding. Pass a number, {type(splitting).__name__}(alpha=1.0), or a smaller W.",
+                norm=norm,
+            )
+        alpha = default(norm, least)
     positive, negative = (s / ((1.0 - alpha) * s + alpha) for s in slopes)
 
     def prox(v: Tensor) -> Tensor:
@@ -127,7 +135,10 @@ def slopes_of(phi: Callable[[Tensor], Tensor], like: Tensor) -> tuple[Tensor, Te
         return own, own
     points = torch.tensor([-3.0, -1.0, -0.1, 0.1, 1.0, 3.0], dtype=like.dtype, device=like.device)
     with torch.no_grad():
-        right, left = phi(points[4:5]), -phi(points[1:2])
+        try:
+            right, left, image = phi(points[4:5]), -phi(points[1:2]), phi(points)
+        except (RuntimeError, IndexError):  # one with parameters for each number has no two slopes for all of them
+            return None
         wanted = torch.where(points > 0, right, left) * points
-        same = torch.allclose(phi(points), wanted, rtol=1e-4, atol=1e-6)
+        same = torch.allclose(image, wanted, rtol=1e-4, atol=1e-6)
     return (right, left) if same and min(float(right), float(left)) >= 0.0 else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import Activated, ActivatedRows
@@ -46,7 +47,7 @@ class StateMap:
     def of_tensors(self, z: Tensor, *tensors: Tensor) -> Tensor:
         """The map with other tensors in place of the inputs and arguments."""
         version = None if z.is_inference() else z._version
-        image = self._state(self.f(self.layout.unpack(z), *tensors))
+        image = self._state(self._called(self.layout.unpack(z), *tensors))
         matrix = self.layout.packed(image).to(z.dtype)
         if version is not None and z._version != version:
             raise BadInput(
@@ -56,19 +57,15 @@ class StateMap:
 
     def image(self, state: Any) -> Any:
         """f at a state, as f returns it."""
-        image = self._state(self.f(state, *self.inputs, *self.args))
-        # Inside of a loop that is being exported shapes are symbols of another graph; the first image is checked outside.
-        return image if torch.compiler.is_dynamo_compiling() else self.layout.check(image)
+        if torch.compiler.is_dynamo_compiling():
+            # Inside of a loop that is being exported shapes are symbols of another graph; the first image is checked outside.
+            return self.layout.ordered(self._state(self.f(state, *self.inputs, *self.args)))
+        return self.layout.check(self._state(self._called(state, *self.inputs, *self.args)))
 
     @property
     def structure(self) -> ActivatedRows | None:
         """The parts of φ(W z + u), where f is given with them."""
-        if not isinstance(self.f, Activated) or len(self.layout.shapes) != 1:
-            return None
-        shape = tuple(self.layout.shapes[0])
-        free = (-1, *shape[1:]) if shape and shape[0] == self.layout.samples else shape
-        u = self.f.u.detach().expand(shape)
-        return ActivatedRows(self.f.phi, self.f.weight, self.layout.pack(u), free)
+        return self.f.rows(self.layout) if isinstance(self.f, Activated) else None
 
     @property
     def selectable(self) -> bool:
@@ -92,6 +89,19 @@ class StateMap:
             image = self(z.detach())
         return self.layout.unpack(image)
 
+    def _called(self, state: Any, *tensors: Tensor) -> Any:
+        """What f returns; `BadInput` where it takes another number of arguments."""
+        try:
+            return self.f(state, *tensors)
+        except TypeError as error:
+            if not _takes(self.f, 1 + len(tensors)):
+                more = f", and {len(tensors)} tensors of inputs and args after it" if tensors else " alone"
+                raise BadInput(
+                    f"f is called with the state{more}, and does not take that: {error}. What else it needs is passed as "
+                    "inputs=(…) or args=(…), for f(z, *inputs, *args), or closed over: lambda z: f(z, x)."
+                ) from error
+            raise
+
     def _state(self, returned: Any) -> Any:
         return self._pair(returned)[0] if self.aux else returned
 
@@ -100,3 +110,20 @@ class StateMap:
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise BadInput(f"With aux=True f must return (state, something); it returned {type(returned).__name__}.")
         return returned
+
+
+def _takes(f: Callable[..., Any], count: int) -> bool:
+    """Whether f takes so many arguments by position; True where its signature does not tell."""
+    if isinstance(f, nn.Module):
+        if f._forward_pre_hooks:  # which may change them
+            return True
+        f = f.forward
+    try:
+        own = signature(f, follow_wrapped=False)
+    except (TypeError, ValueError):  # builtins have none
+        return True
+    try:
+        own.bind(*range(count))
+    except TypeError:
+        return False
+    return True

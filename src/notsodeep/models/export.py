@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from notsodeep.data.files import write_whole
-from notsodeep.errors import BadInput
-from notsodeep.fixed_points.exported import Exporting, How, Loop, exporting
+from notsodeep.errors import BadInput, NotSoDeepError
+from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
 from notsodeep.models.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
 from notsodeep.models.onnx_operators import translations
 
@@ -60,9 +60,13 @@ def to_onnx(
         NoMatch: An output differs by more than 1e-5 of the largest one, or than 100 times the tolerance of a fixed point; no
             file is left.
         NotConverged: The loop of plain steps does not reach the solution that the module's own solver finds.
-        BadInput: The module cannot be written, or a package is missing.
+        BadInput: The module cannot be written, does not take the example or returns more than tensors; or a package is missing.
     """
     _require_packages()
+    if not isinstance(module, nn.Module):
+        raise BadInput(
+            f"to_onnx takes a torch module, got {type(module).__name__}: put a function into the forward of an nn.Module."
+        )
     inputs, dtype = _own_example(module) if example is None else _given_example(module, example)
     size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
     if size > _LARGEST:
@@ -75,12 +79,12 @@ def to_onnx(
     fixed = copy.deepcopy(module).cpu().eval()
     with exporting(how) as graph:
         for count in inputs.sizes:
-            answer, tried = graph.rehearse(fixed, *inputs.of_size(count))
+            outputs, tried = _rehearsed(fixed, inputs.of_size(count), graph)
             if check:
                 require_converged(fixed, inputs.of_size(count), tried)
 
         def write(to: Path) -> None:
-            to.write_bytes(_exported(fixed, inputs, dtype, len(pytree.tree_leaves(answer)), graph))
+            to.write_bytes(_exported(fixed, inputs, dtype, outputs, graph))
             if check:
                 check_file(fixed, to, inputs, dtype, tried)
 
@@ -128,6 +132,32 @@ def _required(dtype: torch.dtype) -> torch.dtype:
             "copy.deepcopy(module).float()."
         )
     return dtype
+
+
+def _rehearsed(module: nn.Module, inputs: tuple[Tensor, ...], graph: Exporting) -> tuple[int, tuple[Written, ...]]:
+    """How many outputs the module has for `inputs`, and what stands for its fixed points.
+
+    Raises:
+        BadInput: It does not take these inputs, or returns something else than tensors.
+    """
+    given = ", ".join(f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in inputs)
+    try:
+        answer, tried = graph.rehearse(module, *inputs)
+    except NotSoDeepError:
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        raise BadInput(
+            f"{described(module)} fails on the example, here with {given}: {line(error)} Pass inputs as its forward takes "
+            "them, one row for each sample: example=x, or example=(x, y) for forward(x, y)."
+        ) from error
+    outputs = pytree.tree_leaves(answer)
+    kinds = [type(output).__name__ for output in outputs if not isinstance(output, Tensor)]
+    if kinds or not outputs:
+        raise BadInput(
+            f"{described(module)} returns {' and '.join(sorted(set(kinds))) or 'nothing'} among its {len(outputs)} outputs, "
+            "and an ONNX file has tensors only: let its forward return nothing else, or wrap it in a module that does."
+        )
+    return len(outputs), tried
 
 
 def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: int, graph: Exporting) -> bytes:

@@ -133,8 +133,9 @@ def check_file(module: nn.Module, file: Path, example: Example, dtype: torch.dty
             found = [torch.from_numpy(output) for output in session.run(None, feed)]
         except Exception as error:  # its errors share no base class but this
             raise _cannot_run(module, dtype, error) from error
-        for one, other in zip(expected, found, strict=True):
-            _compare(module, one.double(), other.double(), count, allowed, tried)
+        for name, one, other in zip(numbered("out", len(expected)), expected, found, strict=True):
+            where = f"{name!r} on {count} samples"
+            _compare(module, one.double(), other.double(), where, allowed, tried)
 
 
 def _session(module: nn.Module, file: Path, dtype: torch.dtype) -> Any:
@@ -164,7 +165,7 @@ def _cannot_run(module: nn.Module, dtype: torch.dtype, error: Exception) -> BadI
 
 
 def _compare(
-    module: nn.Module, expected: Tensor, found: Tensor, count: int, allowed: float, tried: Sequence[Written]
+    module: nn.Module, expected: Tensor, found: Tensor, where: str, allowed: float, tried: Sequence[Written]
 ) -> None:
     same = expected.shape == found.shape
     gap = float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-300)) if same else math.inf
@@ -176,7 +177,7 @@ def _compare(
         if isinstance(record.how, Steps) and record.failed
     )
     raise NoMatch(
-        f"The ONNX file of {described(module)} is off by {gap:.1e} of the largest output on {count} samples (allowed: "
+        f"The ONNX file of {described(module)} is off by {gap:.1e} of the largest output, in {where} (allowed: "
         f"{allowed:.1e}), so it was not kept; check=False keeps it.{why}",
         residual=gap,
     )
