@@ -62,7 +62,8 @@ def fixed_point(
             `PhantomAdjoint`, `OneStepAdjoint`, `UnrolledAdjoint`.
         inputs: Tensors with one row for each sample. Samples that are done then leave the batch, and f is called with the rows
             of those that are not.
-        args: Further tensors that f takes; others that it closes over are found by themselves.
+        args: Further tensors that f takes. For a first derivative, others that it closes over are found by themselves; second
+            derivatives and `torch.func` look for no others beside these, and refuse where there are any.
         samples: How many leading axes of the state are independent problems: 0 (the whole state is one), 1, 2 … By default
             one, where every tensor has two axes or more and they agree on the first; that is checked, and a state whose rows
             turn out to depend on each other is solved as one.
