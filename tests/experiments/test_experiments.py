@@ -145,7 +145,9 @@ def test_l6_measures_both(records):
         deq, matched = record.values["deq"], record.values["matched"]
         width, features = record.config["width"], 64
         assert matched["inference_flops"] == 2 * (features * width + width**2 + 10 * width)
-        assert deq["inference_flops"] == 2 * (features * width + deq["evaluations"] * width**2 + 10 * width)
+        # Samples that are done leave the batch, so not all of them take every evaluation; mixing iterates comes on top.
+        once, all_of_them = (2 * (features * width + k * width**2 + 10 * width) for k in (1, deq["evaluations"]))
+        assert once < deq["inference_flops"] <= 1.05 * all_of_them
         assert deq["training_flops"] > matched["training_flops"] > matched["inference_flops"]
         # Per sample: the input, what each of two layers keeps (at most three numbers a unit), the softmax and the label.
         assert 4 * (features + 2 * width) <= matched["kept_bytes"] <= 4 * (features + 6 * width + 10) + 8
