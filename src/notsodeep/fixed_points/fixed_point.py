@@ -98,7 +98,7 @@ def fixed_point(
         tol = default_tolerance(dtype) if tol is None else tol
         if isinstance(adjoint, ImplicitAdjoint) and adjoint.tol is None:
             adjoint = replace(adjoint, tol=default_tolerance(dtype))
-    if isinstance(adjoint, ImplicitAdjoint):
+    if isinstance(adjoint, ImplicitAdjoint) and isinstance(adjoint.solver, Preconditioned | Splitting):
         adjoint = replace(adjoint, solver=_for_layout(adjoint.solver, layout))
     step = StateMap(f, layout, tuple(inputs), tuple(args or ()), aux)
     plan = Plan(_for_layout(solver, layout), tol, relative, max_steps, precision, throw, atol)

@@ -275,7 +275,7 @@ class _Run:
         else:
             self.fz = self.stages[0].evaluate(z).to(z.dtype)
         self.size, residual = self.measure.measure(z, self.fz)
-        self.trace.append(residual.detach())
+        self.trace.append(residual.detach() if residual.requires_grad else residual)
         if len(self.trace) in self.keep:
             self.states[len(self.trace)] = z, self.fz.clone()  # f may write into the same tensor every time
         return residual

@@ -44,7 +44,11 @@ class Residual:
         """What `measure` gives by stricter means, where its last answer was not to be trusted; None where it was."""
         size, scale = self.last
         floor = torch.zeros_like(scale) if self.floor is None or self.renewed else self.floor
-        if not bool(((size == 0.0) | ~(scale < torch.inf) | (floor > scale)).any()):
+        if len(size) == 1:  # numbers are cheaper than tensors of one
+            trusted = size.item() > 0.0 and floor.item() <= scale.item() < torch.inf
+        else:
+            trusted = bool(((size > 0.0) & (floor <= scale) & (scale < torch.inf)).all())
+        if trusted:
             return None
         lost = ((size == 0.0) & (fz != z).any(1)) | ~(scale < torch.inf)
         if not self.careful and bool(lost.any()):  # squares that are no numbers of the dtype any more

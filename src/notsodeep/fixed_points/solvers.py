@@ -67,7 +67,7 @@ class _Pace:
         """With one more step, engaged once the largest residual shrinks by less than the factor `engage`."""
         if self.engaged:
             return self
-        worst = float(size.detach().max())
+        worst = size.item() if len(size) == 1 else float(size.detach().max())
         return _Pace(worst, self.worst is not None and not worst <= engage * self.worst)
 
 
