@@ -21,9 +21,8 @@ from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.window import Differences, Window, differences, window
 from notsodeep.numerics.safe import is_whole
 
-_ROUNDING = (
-    10.0  # what products of differences are known to, in units of the dtype's: a smaller ridge would not be seen
-)
+# What products of differences are known to, in units of the dtype's rounding: a smaller ridge would not be seen.
+_ROUNDING = 10.0
 
 
 class Solver(ABC):
@@ -139,9 +138,8 @@ class Anderson(Solver):
         """γ, (n, 1, k), from the products of the differences with the residual and with each other."""
         if dtype in HALF:  # no linear solver works in these
             along, gram = along.float(), gram.float()
-        ridge = max(self.ridge, _ROUNDING * torch.finfo(dtype).eps) * gram.diagonal(dim1=1, dim2=2).mean(
-            1, keepdim=True
-        )
+        least = max(self.ridge, _ROUNDING * torch.finfo(dtype).eps)
+        ridge = least * gram.diagonal(dim1=1, dim2=2).mean(1, keepdim=True)
         gamma = torch.linalg.solve_ex(gram + torch.diag_embed(ridge.expand(along.shape)), along[..., None])[0]
         # A sample that stands still, or moves by rounding only, has no history to mix (0/0): it takes a plain step.
         gamma = torch.nan_to_num(gamma, nan=0.0, posinf=0.0, neginf=0.0)
