@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from notsodeep.activations.mesh import Mesh
+
 # Panels next to a feature double in width while a tail like e^(−x²/2) lives (to 16), then quadruple, to past twelve
 # deviations of a Gaussian of deviation 1000.
 _NEAR, _FAR = 16.0, 4.0**7
@@ -43,9 +45,9 @@ class Activation(ABC):
         return 1.0
 
     @property
-    def resolution(self) -> float | None:
-        """The widest panel on which φ can be trusted to be smooth, where nothing is known of its far parts."""
-        return None
+    def is_found_by_looking(self) -> bool:
+        """Whether nothing is known of φ but its values: its panels depend on how far out one looks."""
+        return False
 
     @property
     def degree(self) -> int | None:
@@ -66,13 +68,16 @@ class Activation(ABC):
         """Whether φ can be another function at the next call under the same name: a module that learns."""
         return False
 
-    def marks(self, device: torch.device) -> Tensor:
-        """Where quadrature panels must end: the kinks, and a graded mesh around 0 and around each kink."""
+    def mesh(self, reach: float) -> Mesh:  # noqa: ARG002 (the same everywhere, for a function that is known)
+        """Where the panels of a quadrature on [−reach, reach] must end: the kinks, and a graded mesh around 0 and each kink."""
+        return Mesh(self._marks(), self.kinks, self.jumps)
+
+    def _marks(self) -> Tensor:
         if self.grading is None:
-            return torch.tensor(self.kinks, dtype=torch.float64, device=device)
+            return torch.tensor(self.kinks, dtype=torch.float64)
         near = [self.grading * 2.0**k for k in range(math.ceil(math.log2(_NEAR / self.grading)) + 1)]
         far = [near[-1] * 4.0**k for k in range(1, math.ceil(math.log(_FAR / near[-1], 4)) + 1)]
-        steps = torch.tensor(near + far, dtype=torch.float64, device=device)
+        steps = torch.tensor(near + far, dtype=torch.float64)
         offsets = torch.cat([-steps, steps.new_zeros(1), steps])
-        centres = torch.tensor(sorted({0.0, *self.kinks}), dtype=torch.float64, device=device)
+        centres = torch.tensor(sorted({0.0, *self.kinks}), dtype=torch.float64)
         return (centres[:, None] + offsets).flatten()

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
+from notsodeep.activations.mesh import (
+    Function,
+    Mesh,
+    at_order,
+    derivative,
+    find_jumps,
+    mesh_of,
+    pinned_down,
+    rounded,
+)
 from notsodeep.errors import BadInput, NumericsWarning
-from notsodeep.numerics.quadrature import normal_rule
+from notsodeep.numerics.tolerances import STEEP_RTOL
 
-Function = Callable[[Tensor], Tensor]
-
-_REACH = 64.0  # kinks are looked for on [−64, 64]
+_REACH = 64.0  # kinks are looked for on [−64, 64]; farther out where inputs come there
 _INTERVALS = 1 << 14
-_RESOLVED_RTOL = 1e-11
+_NEAR = 16.0  # what is looked at before anything is asked
+_KEPT = 128  # meshes
 
 
 @dataclass(frozen=True)
@@ -31,8 +41,7 @@ class Custom(Activation):
     jumps_found: tuple[tuple[float, float], ...]
     steepest_slope: float
 
-    grading = 2.0**-6
-    resolution = 4.0
+    is_found_by_looking = True
     lipschitz_is_estimate = True
     may_change = True
 
@@ -52,17 +61,30 @@ class Custom(Activation):
         return self.function(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return _derivative(self.function, x)
+        return derivative(self.function, x)
+
+    def mesh(self, reach: float) -> Mesh:
+        """Made once for all reaches up to the next quarter of a power of two; of a module that has learnt since, anew."""
+        return _mesh(self, math.ceil(4.0 * math.log2(max(reach, _NEAR))), self._witness())
+
+    def _witness(self) -> bytes:
+        with torch.no_grad():
+            return bytes(self.function(_grid()[::64]).numpy().tobytes())
 
     def __str__(self) -> str:
         return f"{self.label} (custom, L ≈ {self.lipschitz:.4g})"
 
 
+@lru_cache(_KEPT)
+def _mesh(phi: Custom, quarters: int, _witness: bytes) -> Mesh:
+    return mesh_of(phi.function, phi.label, phi.kinks_found, 2.0 ** (quarters / 4.0))
+
+
 def custom(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
     """`function` as an activation. Its kinks are found on [−64, 64] unless they are given."""
     activation = look_at(function, kinks, name)
-    if doubt := unresolved(activation):
-        warnings.warn(doubt, NumericsWarning, stacklevel=2)
+    if said := doubt_about(activation):
+        warnings.warn(said, NumericsWarning, stacklevel=2)
     return activation
 
 
@@ -71,7 +93,7 @@ def look_at(function: Function, kinks: Iterable[float] | None = None, name: str 
     label = name or getattr(function, "__name__", None) or type(function).__name__
     _check_elementwise(function, label)
     places = find_kinks(function) if kinks is None else _given(kinks, label)
-    jumps = _find_jumps(function, places)
+    jumps = find_jumps(function, places)
     steepest = math.inf if jumps else _steepest_slope(function, places)
     return Custom(function, label, places, jumps, steepest)
 
@@ -90,7 +112,7 @@ def _steepest_slope(function: Function, kinks: tuple[float, ...]) -> float:
     """max |φ'| on a grid of [−64, 64], finer around 0 and around the kinks: a lower bound of L, close to it."""
     near = torch.logspace(-9, 0, 200, dtype=torch.float64)
     around = [centre + sign * near for centre in (0.0, *kinks) for sign in (-1.0, 1.0)]
-    return float(_derivative(function, torch.cat([_grid(), *around])).abs().max())
+    return float(derivative(function, torch.cat([_grid(), *around])).abs().max())
 
 
 def find_kinks(function: Function) -> tuple[float, ...]:
@@ -104,7 +126,7 @@ def find_kinks(function: Function) -> tuple[float, ...]:
     for order in range(3):
         edges = _grid()
         try:
-            values = _order(function, edges, order)
+            values = at_order(function, edges, order)
         except (
             RuntimeError
         ):  # torch knows no second derivative of some of its functions; they are searched to the first
@@ -115,15 +137,8 @@ def find_kinks(function: Function) -> tuple[float, ...]:
         floor = max(1e-7 * scale, 1e-12 * largest)
         around = torch.maximum(change.roll(2), change.roll(-2))
         stands_out = torch.nonzero((change > 3.0 * around) & (change > floor)).flatten()
-        lower, upper, first = edges[stands_out], edges[stands_out + 1], change[stands_out]
-        for _ in range(60):
-            middle = 0.5 * (lower + upper)
-            at_lower, at_middle, at_upper = (_order(function, x, order) for x in (lower, middle, upper))
-            left = (at_middle - at_lower).abs() >= (at_upper - at_middle).abs()
-            lower, upper = torch.where(left, lower, middle), torch.where(left, middle, upper)
-        # Compared a little apart, not at the limit of the arithmetic, where a difference of neighbours is noise.
-        last = (_order(function, upper + 1e-9, order) - _order(function, lower - 1e-9, order)).abs()
-        found += (0.5 * (lower + upper))[last > 0.3 * first].tolist()
+        places = pinned_down(function, edges[stands_out], edges[stands_out + 1], (order,))
+        found += places[~places.isnan()].tolist()
     merged: list[float] = []
     for place in sorted(rounded(place) for place in found):
         if not merged or place - merged[-1] > 1e-6:
@@ -131,46 +146,10 @@ def find_kinks(function: Function) -> tuple[float, ...]:
     return tuple(merged)
 
 
-def rounded(place: float) -> float:
-    """A place that was found within a rounding error of a short number is that number."""
-    short = round(place, 6)
-    return short if abs(place - short) < 1e-12 else place
-
-
 def _grid() -> Tensor:
     # Shifted by an irrational fraction of a step, so that a kink at a round number is inside an interval.
     step = 2.0 * _REACH / _INTERVALS
     return torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64) + step / math.pi
-
-
-def _order(function: Function, x: Tensor, order: int) -> Tensor:
-    if order == 0:
-        with torch.no_grad():
-            return function(x)
-    return _derivative(function if order == 1 else lambda u: _derivative(function, u, keep=True), x)
-
-
-def _derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
-    with torch.enable_grad():
-        point = x if keep and x.requires_grad else x.detach().requires_grad_()
-        value = function(point)
-        if not value.requires_grad:
-            return torch.zeros_like(x)
-        (slope,) = torch.autograd.grad(value.sum(), point, create_graph=keep)
-    return slope if keep else slope.detach()
-
-
-def _find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-    jumps = []
-    for place in places:
-        # Extrapolated to the place from a little way off on each side.
-        near = place + torch.tensor([-2e-6, -1e-6, 1e-6, 2e-6], dtype=torch.float64)
-        with torch.no_grad():
-            below2, below, above, above2 = function(near).tolist()
-        jump = (2.0 * above - above2) - (2.0 * below - below2)
-        if abs(jump) > 1e-8 * max(1.0, abs(above), abs(below)):
-            jumps.append((place, jump))
-    return tuple(jumps)
 
 
 def _check_elementwise(function: Function, label: str) -> None:
@@ -206,7 +185,7 @@ def _check_derivative(function: Function, label: str, places: Tensor) -> None:
     """Automatic differentiation must see what finite differences see, but for a kink or two."""
     h = 1e-5
     try:
-        slope = _derivative(function, places)
+        slope = derivative(function, places)
     except RuntimeError as error:
         raise BadInput(f"The activation {label} cannot be differentiated by torch: {error}") from error
     with torch.no_grad():
@@ -220,21 +199,15 @@ def _check_derivative(function: Function, label: str, places: Tensor) -> None:
         )
 
 
-def unresolved(activation: Custom) -> str | None:
-    """What to warn of, where E[φ²] or E[φ'²] differ between the package's panels and much narrower ones, at two deviations."""
-    for tau in (1.0, 30.0):
-        std = torch.tensor(tau, dtype=torch.float64)
-        spacings = (min(3.0, activation.resolution / tau), 0.002)
-        coarse, fine = (normal_rule(std, activation.marks(std.device), spacing=s) for s in spacings)
-        # A slope that averages out to nothing is judged beside the steepest one.
-        floor = 1e-3 * activation.lipschitz if math.isfinite(activation.lipschitz) else 0.0
-        for what, power in ((activation, 2), (activation.derivative, 1), (activation.derivative, 2)):
-            first, second = (float(rule.mean_of(what(rule.u) ** power)) for rule in (coarse, fine))
-            scale = max(abs(second), floor, 1e-300)
-            if abs(first - second) > _RESOLVED_RTOL * scale:
-                return (
-                    f"The moments of {activation.label} are known to {abs(first - second) / scale:.0e} only (at τ = {tau:g}): "
-                    "it varies faster than the quadrature can follow, or has kinks that were not found. Pass its kinks: "
-                    "nsd.custom(f, kinks=[…])."
-                )
-    return None
+def doubt_about(activation: Custom) -> str | None:
+    """What to warn of: that it cannot be followed near 0, or has a slope without bound."""
+    try:
+        mesh = activation.mesh(_NEAR)
+    except BadInput as error:
+        return str(error)
+    if mesh.steepness <= STEEP_RTOL:
+        return None
+    return (
+        f"{activation.label} is infinitely steep somewhere (as abs(x)**0.5 is at 0): E[φ'²], and with it the tangent kernel, "
+        "is infinite or known to few digits only. The conjugate kernel is exact."
+    )

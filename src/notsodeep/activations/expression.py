@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
-from notsodeep.activations.custom import Custom, Function, find_kinks, look_at, rounded, unresolved
+from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
 from notsodeep.activations.grammar import plain, read, refusal
+from notsodeep.activations.mesh import Function, Mesh, rounded
 from notsodeep.errors import BadInput, NumericsWarning
 
 _REACH, _INTERVALS = 64.0, 1 << 14
@@ -30,8 +31,7 @@ class Formula(Activation):
 
     text: str
 
-    grading = Custom.grading
-    resolution = Custom.resolution
+    is_found_by_looking = True
     lipschitz_is_estimate = True
 
     def __post_init__(self) -> None:
@@ -59,6 +59,9 @@ class Formula(Activation):
 
     def derivative(self, x: Tensor) -> Tensor:
         return self._found.derivative(x)
+
+    def mesh(self, reach: float) -> Mesh:
+        return self._found.mesh(reach)
 
     def __reduce__(self) -> tuple[type[Formula], tuple[str]]:
         return Formula, (self.text,)
@@ -124,7 +127,7 @@ def _zeros(function: Function) -> list[float]:
 
 @lru_cache(_KEPT)
 def doubt(text: str) -> str | None:
-    return unresolved(_looked_at(text))
+    return doubt_about(_looked_at(text))
 
 
 def _check_values(function: Function, text: str) -> None:

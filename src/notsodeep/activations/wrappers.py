@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
+from notsodeep.activations.mesh import Mesh
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Wrapper(Activation):
         return self.inner.grading
 
     @property
-    def resolution(self) -> float | None:
-        return self.inner.resolution
+    def is_found_by_looking(self) -> bool:
+        return self.inner.is_found_by_looking
 
     @property
     def degree(self) -> int | None:
@@ -48,8 +48,8 @@ class Wrapper(Activation):
     def may_change(self) -> bool:
         return self.inner.may_change
 
-    def marks(self, device: torch.device) -> Tensor:
-        return self.inner.marks(device)
+    def mesh(self, reach: float) -> Mesh:
+        return self.inner.mesh(reach)
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,11 @@ class Scaled(Wrapper):
     @property
     def lipschitz(self) -> float:
         return abs(self.factor) * self.inner.lipschitz
+
+    def mesh(self, reach: float) -> Mesh:
+        inner = self.inner.mesh(reach)
+        jumps = tuple((place, self.factor * size) for place, size in inner.jumps)
+        return replace(inner, jumps=jumps, steepness=self.factor**2 * inner.steepness)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.factor * self.inner(x)

@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation
+from notsodeep.activations.mesh import Mesh
+from notsodeep.gaussian.moments import panels
 from notsodeep.gaussian.smoothing import smoothed
+from notsodeep.gaussian.windowed import windowed_dual
 from notsodeep.numerics.quadrature import PANEL_NODES, normal_rule
 
 _CHUNK = 1 << 22  # values held at once
@@ -30,6 +33,9 @@ _BLUR = (
 )  # deviations of the inner Gaussian at which outer panels end, about a kink
 
 
+_PLANE = 1 << 21  # values for one pair, from which on blurring φ on a line of its own costs less
+
+
 def conditional_dual(
     phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor, means: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -37,31 +43,40 @@ def conditional_dual(
     φ(v), the first is their covariance."""
     means = (torch.zeros_like(lam), torch.zeros_like(lam)) if means is None else means
     value, slope = torch.empty_like(lam), torch.empty_like(lam)
-    marks, kinks = phi.marks(lam.device).numel(), len(phi.kinks)
+    if not lam.numel():
+        return value, slope
+    mesh = panels(phi, torch.maximum(tau_i, tau_j))
+    marks, kinks = len(mesh.edges), len(mesh.kinks)
     inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * kinks
-    size = max(1, _CHUNK // (inner * outer * PANEL_NODES**2))
+    plane = inner * outer * PANEL_NODES**2
+    if plane > _PLANE and phi.is_found_by_looking:
+        given = (each.tolist() for each in (tau_i, tau_j, lam, *means))
+        for k, (a, b, both, *two) in enumerate(zip(*given, strict=True)):
+            value[k], slope[k] = windowed_dual(phi, mesh, a, b, both, (two[0], two[1]))
+        return value, slope
+    size = max(1, _CHUNK // plane)
     for start in range(0, lam.numel(), size):
         part = slice(start, start + size)
         given = (each[part] for each in (tau_i, tau_j, lam, *means))
-        value[part], slope[part] = _conditional_chunk(phi, *given)
+        value[part], slope[part] = _conditional_chunk(phi, mesh, *given)
     return value, slope
 
 
 def _conditional_chunk(
-    phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
+    phi: Activation, mesh: Mesh, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
 ) -> tuple[Tensor, Tensor]:
     product = tau_i * tau_j
     spread = tau_j * ((product - lam).clamp(min=0) * (product + lam).clamp(min=0)).sqrt() / product
     gain = lam / tau_i.square()  # E[v | u] = gain·u
-    marks = phi.marks(lam.device)
+    marks = mesh.edges.to(lam.device).expand(lam.numel(), -1)
     blurred = spread[:, None, None] * torch.tensor(_BLUR, dtype=lam.dtype, device=lam.device)
-    kinks = torch.tensor(phi.kinks, dtype=lam.dtype, device=lam.device)[None, :, None]
-    crossings = torch.cat([marks.expand(lam.numel(), -1), (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
-    rule = normal_rule(tau_i, torch.cat([marks.expand(lam.numel(), -1), crossings], dim=1))
+    kinks = torch.tensor(mesh.kinks, dtype=lam.dtype, device=lam.device)[None, :, None]
+    crossings = torch.cat([marks, (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
+    rule = normal_rule(tau_i, torch.cat([marks, crossings], dim=1))
     inner, inner_slope = smoothed(phi, gain[:, None] * rule.u, spread[:, None])
     value = rule.mean_of((phi(rule.u) - mean_i[:, None]) * (inner - mean_j[:, None]))
     slope = rule.mean_of(phi.derivative(rule.u) * inner_slope)
-    for place, size in phi.jumps:
+    for place, size in mesh.jumps:
         _, at_jump = smoothed(phi, gain * place, spread)
         density = torch.exp(-0.5 * (place / tau_i).square()) / (math.sqrt(2.0 * math.pi) * tau_i)
         slope = slope + size * density * at_jump

@@ -49,7 +49,7 @@ def _hard_tanh(phi: HardTanh, tau: Tensor, terms: int) -> Tensor:
 
 
 def _by_quadrature(core: Activation, tau: Tensor, terms: int) -> Tensor:
-    nodes = expectation_rule(core, tau[:1], 2 * terms, _spacing(terms)).u.shape[-1]
+    nodes = expectation_rule(core, tau.max().reshape(1), 2 * terms, _spacing(core, terms)).u.shape[-1]
     rest = core(tau.new_zeros(())).nan_to_num(0.0, 0.0, 0.0)
     parts = [_coefficients_chunk(core, part, terms, rest) for part in tau.split(max(1, _CHUNK // nodes))]
     coefficients = _without_noise(torch.cat(parts))
@@ -65,14 +65,15 @@ def _without_noise(coefficients: Tensor) -> Tensor:
     return coefficients
 
 
-def _spacing(terms: int) -> float:
-    """Panels narrow enough for h_k, whose wavelength is about π/√k; 16 nodes follow some four waves."""
-    return min(3.0, 12.0 / math.ceil(math.sqrt(terms)))
+def _spacing(core: Activation, terms: int) -> float:
+    """Panels narrow enough for h_k, whose wavelength is about π/√k; 16 nodes follow some four waves, and half of them where
+    φ itself may be a polynomial of high degree on each."""
+    return min(3.0, (6.0 if core.is_found_by_looking else 12.0) / math.ceil(math.sqrt(terms)))
 
 
 def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor) -> Tensor:
     """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ."""
-    rule = expectation_rule(core, tau, 2 * terms, _spacing(terms))
+    rule = expectation_rule(core, tau, 2 * terms, _spacing(core, terms))
     weighted = rule.weights * (core(rule.u) - rest)
     # The recurrence runs on w·φ·h_k itself: h_k alone would overflow in the far tail.
     previous, current = torch.zeros_like(weighted), weighted

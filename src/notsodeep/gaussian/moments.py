@@ -16,11 +16,14 @@ from torch import Tensor
 
 from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
 from notsodeep.gaussian.affine import affine_parts
-from notsodeep.numerics.quadrature import NormalRule, gauss_hermite_rule, normal_rule
+from notsodeep.activations.mesh import Mesh
+from notsodeep.errors import BadInput
+from notsodeep.numerics.quadrature import CUT, NormalRule, gauss_hermite_rule, normal_rule
 from notsodeep.numerics.tabulated import Smooth, tabulated
+from notsodeep.numerics.tolerances import STEEP_RTOL
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
-_FINEST_SPACING = 0.04  # beyond τ = 100 an unknown function is followed no further
+_BEYOND_RTOL = 1e-13
 _SMALLEST_TAU = 1e-100  # stands for τ = 0, where u is 0 and every moment is its limit
 
 
@@ -103,14 +106,19 @@ def expectation_rule(phi: Activation, tau: Tensor, extra_degree: int = 4, spacin
     """A rule for E[g(τξ)], g made of φ², φ'² and a polynomial in ξ of at most `extra_degree`."""
     if phi.degree is not None:
         return gauss_hermite_rule(tau, phi.degree + extra_degree // 2 + 1)
-    if phi.resolution is not None and tau.numel():
-        spacing = min(spacing, max(phi.resolution / float(tau.max()), _FINEST_SPACING))
-    return normal_rule(tau, phi.marks(tau.device), spacing=spacing)
+    return normal_rule(tau, panels(phi, tau).edges.to(tau.device), spacing=spacing)
+
+
+def panels(phi: Activation, tau: Tensor) -> Mesh:
+    """The mesh of φ for deviations up to the largest of `tau`, without what lies beyond."""
+    reach = CUT * float(tau.max()) if tau.numel() else CUT
+    mesh = phi.mesh(reach)
+    return mesh if not phi.is_found_by_looking else mesh.within(reach)
 
 
 def _by_quadrature(phi: Activation, tau: Tensor) -> Moments:
     flat = tau.reshape(-1)
-    nodes = expectation_rule(phi, flat[:1]).u.shape[-1] if flat.numel() else 1
+    nodes = expectation_rule(phi, flat.max().reshape(1)).u.shape[-1] if flat.numel() else 1
     parts = [_quadrature_chunk(phi, part) for part in flat.split(max(1, _CHUNK // nodes))]
     return Moments(*(torch.cat([getattr(p, f.name) for p in parts]).reshape(tau.shape) for f in fields(Moments)))
 
@@ -122,6 +130,9 @@ def _quadrature_chunk(phi: Activation, tau: Tensor) -> Moments:
     value, slope = phi(rule.u), phi.derivative(rule.u)
     mean = rule.mean_of(value)
     central = value - mean[..., None]
+    mesh = panels(phi, tau)
+    if phi.is_found_by_looking:
+        _refuse_if_growing(phi, tau, rule, central)
     xi = rule.u / tau[..., None]
     e1 = rule.mean_of(slope)
     e2 = rule.mean_of(xi * slope) / tau
@@ -129,7 +140,7 @@ def _quadrature_chunk(phi: Activation, tau: Tensor) -> Moments:
     variance = rule.mean_of(central.square())
     v2 = 2.0 * rule.mean_of(xi * central * slope) / tau
     q = rule.mean_of(slope.square())
-    for place, size in phi.jumps:
+    for place, size in mesh.jumps:
         at = place / tau
         density = torch.exp(-0.5 * at.square()) / (math.sqrt(2.0 * math.pi) * tau)
         e1 = e1 + size * density
@@ -137,7 +148,23 @@ def _quadrature_chunk(phi: Activation, tau: Tensor) -> Moments:
         e3 = e3 + size * density * (at.square() - 1.0) / tau.square()
         v2 = v2 + size * (sum(_sides(phi, place)) - 2.0 * mean) * density * at / tau
         q = torch.full_like(q, math.inf)
+    if mesh.steepness > STEEP_RTOL:
+        q = torch.full_like(q, math.inf)
     return _at_rest(phi, tau, Moments(mean, e1, e2, e3, variance, v2, q))
+
+
+def _refuse_if_growing(phi: Activation, tau: Tensor, rule: NormalRule, central: Tensor) -> None:
+    """`BadInput` where what lies beyond the last node counts: φ grows nearly as fast as a Gaussian falls."""
+    power = central.square()
+    ends = torch.maximum(power[..., 0], power[..., -1]) * math.exp(-0.5 * CUT**2)
+    wrong = ends > _BEYOND_RTOL * rule.mean_of(power)
+    if bool(wrong.any()):
+        smallest = float(tau[wrong].min())
+        raise BadInput(
+            f"{phi} grows too fast for inputs of this size: E[φ²(τξ)] at τ = {smallest:.4g} is made of values more than {CUT:g} "
+            "deviations out. Scale the data down, or take an activation that grows more slowly.",
+            tau=smallest,
+        )
 
 
 def _sides(phi: Activation, place: float) -> tuple[float, float]:

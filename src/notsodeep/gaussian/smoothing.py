@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Elu, HardTanh
-from notsodeep.numerics.quadrature import normal_rule
+from notsodeep.numerics.quadrature import CUT, normal_rule
 
 _SMALLEST_STD = 1e-300
 
@@ -21,9 +21,11 @@ def smoothed(phi: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor
 
 
 def _by_quadrature(phi: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    rule = normal_rule(std, phi.marks(mean.device), mean=mean)
+    reach = float((mean.abs() + CUT * std).max()) if mean.numel() else CUT
+    mesh = phi.mesh(reach)
+    rule = normal_rule(std, mesh.edges.to(mean.device), mean=mean)
     value, slope = rule.mean_of(phi(rule.u)), rule.mean_of(phi.derivative(rule.u))
-    for place, size in phi.jumps:
+    for place, size in mesh.jumps:
         slope = slope + size * _density((place - mean) / std) / std
     return value, slope
 

@@ -40,7 +40,7 @@ def normal_rule(std: Tensor, marks: Tensor, mean: Tensor | None = None, spacing:
     """A rule for N(mean, std²), std of any shape; `marks` (..., M) are the places where panels must begin or end."""
     scale = std.detach()
     centre = torch.zeros_like(scale) if mean is None else mean.detach()
-    legendre, legendre_weights = _legendre(PANEL_NODES, str(scale.device))
+    points, point_weights = legendre(PANEL_NODES, str(scale.device))
     steps = round(2 * CUT / spacing) + 1
     grid = torch.linspace(-CUT, CUT, steps, dtype=scale.dtype, device=scale.device)
     cuts = (marks - centre[..., None]) / scale[..., None]
@@ -50,9 +50,9 @@ def normal_rule(std: Tensor, marks: Tensor, mean: Tensor | None = None, spacing:
     edges = edges.sort(dim=-1).values
     half = 0.5 * edges.diff(dim=-1)[..., None]
     middle = 0.5 * (edges[..., 1:] + edges[..., :-1])[..., None]
-    xi = (middle + half * legendre).flatten(-2)
+    xi = (middle + half * points).flatten(-2)
     density = torch.exp(-0.5 * xi.square()) / (2.0 * torch.pi) ** 0.5
-    weights = (half * legendre_weights).flatten(-2) * density
+    weights = (half * point_weights).flatten(-2) * density
     u = centre[..., None] + scale[..., None] * xi
     return NormalRule(u, xi, _with_gradient(weights, xi, std))
 
@@ -73,7 +73,8 @@ def _with_gradient(weights: Tensor, xi: Tensor, std: Tensor) -> Tensor:
 
 
 @lru_cache
-def _legendre(nodes: int, device: str) -> tuple[Tensor, Tensor]:
+def legendre(nodes: int, device: str) -> tuple[Tensor, Tensor]:
+    """Nodes and weights of the Gauss–Legendre rule on [−1, 1]."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     return torch.tensor(points, device=device), torch.tensor(weights, device=device)
 

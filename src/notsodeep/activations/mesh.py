@@ -1,0 +1,329 @@
+"""Panels on which a function is a polynomial to round-off, found by looking: what is integrated over them is exact.
+
+Each panel is halved until the Legendre coefficients of the function and of its slope at its nodes have died out; where they
+never do, there is a kink or a jump, which is pinned down and becomes an edge. Then the polynomial of every panel is held
+against the function between the nodes, and neighbours that one polynomial serves are joined.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from notsodeep.errors import BadInput
+from notsodeep.numerics.quadrature import PANEL_NODES, legendre
+from notsodeep.numerics.tolerances import MESH_RTOL
+
+Function = Callable[[Tensor], Tensor]
+
+_WIDEST = 0.5  # panels to begin with: what is narrower than a sixteenth of one, and stands alone, may be overlooked
+_FIRST = 1 << 14  # of them at the most: on a long line they are wider
+_MOST = 1 << 15  # panels in the end
+_HIGH = 13  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
+_SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
+_INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
+_FLOOR, _BEYOND = 1e-3, 8.0  # of what φ is that many times farther out, the round-off may reach here
+_NARROWEST = 2.0**-46
+_GOLDEN = 0.381966
+_ROUNDS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Mesh:
+    """The panels of a function on a line that begins and ends at −reach and reach, or beyond."""
+
+    edges: Tensor
+    """(P + 1,), ascending, float64"""
+    kinks: tuple[float, ...]
+    jumps: tuple[tuple[float, float], ...]
+    """(place, height)"""
+    steepness: float = 0.0
+    """what φ'² may integrate to, next to a place where φ' has no bound, on what no panel covers"""
+
+    def within(self, reach: float) -> Mesh:
+        """Without the edges, kinks and jumps beyond [−reach, reach]."""
+        inside = self.edges[self.edges.abs() < reach]
+        kinks = tuple(place for place in self.kinks if abs(place) < reach)
+        jumps = tuple(jump for jump in self.jumps if abs(jump[0]) < reach)
+        return Mesh(inside, kinks, jumps, self.steepness)
+
+
+def mesh_of(function: Function, label: str, kinks: tuple[float, ...], reach: float) -> Mesh:
+    """The mesh of `function` on [−reach, reach], the known `kinks` among its edges.
+
+    Raises:
+        BadInput: The function is not finite there, or varies too fast to be followed.
+    """
+    return _Builder(function, label, reach).build(kinks)
+
+
+def derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
+    """φ'(x) by automatic differentiation; where `keep`, with the graph that a second derivative needs."""
+    with torch.enable_grad():
+        point = x if keep and x.requires_grad else x.detach().requires_grad_()
+        value = function(point)
+        if not value.requires_grad:
+            return torch.zeros_like(x)
+        (slope,) = torch.autograd.grad(value.sum(), point, create_graph=keep)
+    return slope if keep else slope.detach()
+
+
+def rounded(place: float) -> float:
+    """A place that was found within a rounding error of a short number is that number."""
+    short = round(place, 6)
+    return short if abs(place - short) < 1e-12 else place
+
+
+@dataclass
+class _Panels:
+    """Intervals with the values and slopes of the function at their nodes, (P, nodes) each."""
+
+    lower: Tensor
+    upper: Tensor
+    values: Tensor
+    slopes: Tensor
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def __getitem__(self, index: Tensor) -> _Panels:
+        return _Panels(self.lower[index], self.upper[index], self.values[index], self.slopes[index])
+
+    @staticmethod
+    def joined(parts: list[_Panels]) -> _Panels:
+        some = (torch.cat(columns) for columns in zip(*((p.lower, p.upper, p.values, p.slopes) for p in parts)))
+        found = _Panels(*some)
+        return found[found.lower.argsort()]
+
+
+class _Builder:
+    def __init__(self, function: Function, label: str, reach: float) -> None:
+        self.function, self.label, self.reach = function, label, reach
+        self.width = max(_WIDEST, 2.0 * reach / _FIRST)
+        self.nodes, _ = legendre(PANEL_NODES, "cpu")
+        self.to_series = legendre_transform()
+        self.found: list[float] = []
+        self.steepness = 0.0
+
+    def build(self, kinks: tuple[float, ...]) -> Mesh:
+        known = [k for k in kinks if abs(k) < self.reach]
+        count = math.ceil(self.reach / self.width)
+        whole = np.linspace(-self.reach, self.reach, 2 * count + 1)
+        edges = torch.tensor(np.union1d(whole, known), dtype=torch.float64)
+        begun = self._evaluated(edges[:-1], edges[1:])
+        self._set_scales(begun)
+        panels = self._refined(begun)
+        for _ in range(_ROUNDS):
+            wrong = self._misses(panels)
+            if not bool(wrong.any()):
+                break
+            halves = self._halves(panels[wrong])
+            panels = _Panels.joined([panels[~wrong], self._refined(halves)])
+        else:
+            raise self._too_fast(len(panels))
+        kinks = tuple(sorted({*known, *self.found}))
+        panels = self._coarsened(panels, kinks)
+        edges = torch.cat([panels.lower, panels.upper[-1:]])
+        return Mesh(edges, kinks, find_jumps(self.function, kinks), self.steepness)
+
+    def _evaluated(self, lower: Tensor, upper: Tensor) -> _Panels:
+        x = 0.5 * (lower + upper)[:, None] + 0.5 * (upper - lower)[:, None] * self.nodes
+        with torch.no_grad():
+            values = self.function(x)
+        slopes = derivative(self.function, x)
+        bad = ~(torch.isfinite(values) & torch.isfinite(slopes))
+        if bool(bad.any()):
+            place = float(x[bad][x[bad].abs().argmin()])
+            raise BadInput(
+                f"{self.label} or its slope is not finite at x = {place:.6g}, and inputs of this size bring it there: averages "
+                "of it do not exist. Scale the data down (nsd.data.standardise), or take an activation that grows more slowly.",
+                place=place,
+            )
+        return _Panels(lower, upper, values, slopes)
+
+    def _set_scales(self, begun: _Panels) -> None:
+        """The largest |φ| and |φ'| up to each distance from 0: round-off is measured by them."""
+        radius = torch.maximum(begun.lower.abs(), begun.upper.abs())
+        self.radius, order = radius.sort()
+        sizes = torch.stack([begun.values.abs().amax(1), begun.slopes.abs().amax(1)])[:, order]
+        self.sizes = sizes.cummax(1).values.clamp(min=torch.finfo(torch.float64).tiny)
+
+    def _scales(self, panels: _Panels) -> Tensor:
+        """(2, P)."""
+        radius = torch.maximum(panels.lower.abs(), panels.upper.abs())
+        own = torch.stack([panels.values.abs().amax(1), panels.slopes.abs().amax(1)])  # a slope may have no bound
+        beyond = _FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0))
+        return torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
+
+    def _sizes_to(self, radius: Tensor) -> Tensor:
+        at = torch.searchsorted(self.radius, radius, right=True).clamp(1, len(self.radius)) - 1
+        return self.sizes[:, at]
+
+    def _good(self, panels: _Panels) -> Tensor:
+        """Whether what is left of a polynomial beyond its low degrees is round-off."""
+        high = torch.stack([panels.values, panels.slopes]) @ self.to_series[_HIGH:].T
+        return (high.abs().amax(2) <= MESH_RTOL * self._scales(panels)).all(0)
+
+    def _refined(self, pending: _Panels) -> _Panels:
+        done: list[_Panels] = []
+        while len(pending):
+            good = self._good(pending)
+            done.append(pending[good])
+            rest = pending[~good]
+            narrow = _narrow(rest)
+            if bool(narrow.any()):  # of no width for a Gaussian, but what φ'² may be there counts
+                last = rest[narrow]
+                left_out = last.slopes.square().amax(1) * (last.upper - last.lower)
+                self.steepness = max(self.steepness, float(left_out.max()))
+                done.append(last)
+                rest = rest[~narrow]
+            if len(rest) + sum(map(len, done)) > _MOST:
+                raise self._too_fast(len(rest) + sum(map(len, done)))
+            pending = self._split(rest)
+        return _Panels.joined(done)
+
+    def _split(self, rest: _Panels) -> _Panels:
+        """Halves; where a kink is suspected, the two sides of it."""
+        if not len(rest):
+            return rest
+        width = rest.upper - rest.lower
+        halvings = (self.width / width).log2().round()
+        suspected = (halvings == _SUSPECT[0]) | (halvings == _SUSPECT[1])
+        if not bool(suspected.any()):
+            return self._halves(rest)
+        place = torch.full_like(rest.lower, torch.nan)
+        place[suspected] = pinned_down(self.function, rest.lower[suspected], rest.upper[suspected])
+        share = (place - rest.lower) / width
+        new = (share > _INSIDE) & (share < 1.0 - _INSIDE)
+        parts = [self._halves(rest[~new])] if bool((~new).any()) else []
+        if bool(new.any()):
+            exact = torch.tensor([rounded(p) for p in place[new].tolist()], dtype=torch.float64)
+            self.found += exact.tolist()
+            parts += [self._evaluated(rest.lower[new], exact), self._evaluated(exact, rest.upper[new])]
+        return _Panels.joined(parts)
+
+    def _halves(self, panels: _Panels) -> _Panels:
+        middle = 0.5 * (panels.lower + panels.upper)
+        return self._evaluated(torch.cat([panels.lower, middle]), torch.cat([middle, panels.upper]))
+
+    def _misses(self, panels: _Panels) -> Tensor:
+        """Which polynomials are not the function between the nodes: looked at the nodes of two unequal parts."""
+        cut = panels.lower + _GOLDEN * (panels.upper - panels.lower)
+        wrong = torch.zeros(len(panels), dtype=torch.bool)
+        for part in (self._evaluated(panels.lower, cut), self._evaluated(cut, panels.upper)):
+            wrong |= ~self._agrees(panels, part)
+        return wrong & ~_narrow(panels)
+
+    def _agrees(self, panels: _Panels, part: _Panels) -> Tensor:
+        """Whether the polynomial of each panel is the function on a part of it."""
+        width = panels.upper - panels.lower
+        start = 2.0 * (part.lower - panels.lower) / width - 1.0
+        length = (part.upper - part.lower) / width
+        at = start[:, None] + length[:, None] * (self.nodes + 1.0)
+        agrees = torch.ones(len(panels), dtype=torch.bool)
+        for own, other, scale in zip(
+            (panels.values, panels.slopes), (part.values, part.slopes), self._scales(panels), strict=True
+        ):
+            missed = (legendre_sum(own @ self.to_series.T, at) - other).abs().amax(1)
+            agrees &= missed <= 10.0 * MESH_RTOL * scale
+        return agrees
+
+    def _coarsened(self, panels: _Panels, kinks: tuple[float, ...]) -> _Panels:
+        """Neighbours joined wherever one polynomial serves both, kinks left alone."""
+        fixed = torch.tensor(kinks or (torch.inf,), dtype=torch.float64)
+        first, idle = 0, 0
+        while idle < 2 and len(panels) > 1:
+            left = torch.arange(first, len(panels) - 1, 2)
+            left = left[~torch.isin(panels.upper[left], fixed)]
+            both = self._evaluated(panels.lower[left], panels.upper[left + 1])
+            good = self._good(both) & self._agrees(both, panels[left]) & self._agrees(both, panels[left + 1])
+            joined = torch.zeros(len(panels), dtype=torch.bool)
+            joined[left[good]] = joined[left[good] + 1] = True
+            idle = 0 if bool(good.any()) else idle + 1
+            first = 1 - first
+            panels = _Panels.joined([panels[~joined], both[good]])
+        return panels
+
+    def _too_fast(self, panels: int) -> BadInput:
+        return BadInput(
+            f"{self.label} varies too fast between {-self.reach:.4g} and {self.reach:.4g}, where inputs of this size bring it: "
+            f"{panels} panels are not enough to follow it to round-off. Scale the data down, stretch the activation (sin(600*x) "
+            "to sin(x)), or round its numbers less.",
+            panels=panels,
+        )
+
+
+def _narrow(panels: _Panels) -> Tensor:
+    return panels.upper - panels.lower <= _NARROWEST * panels.upper.abs().clamp(min=1.0)
+
+
+def legendre_sum(coefficients: Tensor, at: Tensor) -> Tensor:
+    """Σ_k c_k P_k(t), (P, t), of coefficients (P, degrees), by Clenshaw's recurrence."""
+    later = last = torch.zeros_like(at)
+    for k in range(coefficients.shape[1] - 1, 0, -1):
+        here = coefficients[:, k, None] + (2.0 * k + 1.0) / (k + 1.0) * at * last - (k + 1.0) / (k + 2.0) * later
+        later, last = last, here
+    return coefficients[:, 0, None] + at * last - 0.5 * later
+
+
+def legendre_transform() -> Tensor:
+    """(degrees, nodes): from the values at the Gauss–Legendre nodes to the coefficients of their polynomial."""
+    points, weights = np.polynomial.legendre.leggauss(PANEL_NODES)
+    powers = np.polynomial.legendre.legvander(points, PANEL_NODES - 1)
+    return torch.tensor(powers.T * weights * (np.arange(PANEL_NODES)[:, None] + 0.5))
+
+
+def at_order(function: Function, x: Tensor, order: int) -> Tensor:
+    """φ, φ' or φ''."""
+    if order == 0:
+        with torch.no_grad():
+            return function(x)
+    return derivative(function if order == 1 else lambda u: derivative(function, u, keep=True), x)
+
+
+def pinned_down(
+    function: Function, lower: Tensor, upper: Tensor, orders: tuple[int, ...] = (0, 1, 2)
+) -> Tensor:
+    """Where in each interval φ, φ' or φ'' jumps; NaN where none of them does.
+
+    Halved sixty times towards the larger change. A jump keeps its size on the way; a steep but smooth piece shrinks with the
+    interval.
+    """
+    place = torch.full_like(lower, torch.nan)
+    for order in orders:
+        try:
+            a, b = lower.clone(), upper.clone()
+            between = a[:, None] + (b - a)[:, None] * torch.linspace(0.0, 1.0, 9, dtype=a.dtype)
+            least, most = torch.aminmax(at_order(function, between, order), dim=1)
+            for _ in range(60):
+                middle = 0.5 * (a + b)
+                at_a, at_middle, at_b = (at_order(function, x, order) for x in (a, middle, b))
+                left = (at_middle - at_a).abs() >= (at_b - at_middle).abs()
+                a, b = torch.where(left, a, middle), torch.where(left, middle, b)
+        except RuntimeError:  # torch knows no second derivative of some of its functions
+            break
+        # Compared a little apart, not at the limit of the arithmetic, where a difference of neighbours is noise.
+        apart = torch.minimum(1e-9 * a.abs().clamp(min=1.0), 1e-3 * (upper - lower))
+        last = (at_order(function, b + apart, order) - at_order(function, a - apart, order)).abs()
+        jumps = place.isnan() & (last > 0.3 * (most - least)) & (most > least)
+        place = torch.where(jumps, 0.5 * (a + b), place)
+    return place
+
+
+def find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
+    """(place, φ(place+) − φ(place−)) wherever that is not 0."""
+    if not places:
+        return ()
+    at = torch.tensor(places, dtype=torch.float64)[:, None]
+    # Extrapolated to the place from a little way off on each side.
+    near = at + torch.tensor([-2e-6, -1e-6, 1e-6, 2e-6], dtype=torch.float64)
+    with torch.no_grad():
+        below2, below, above, above2 = function(near).unbind(1)
+    jumps = (2.0 * above - above2) - (2.0 * below - below2)
+    real = jumps.abs() > 1e-8 * torch.maximum(above.abs(), below.abs()).clamp(min=1.0)
+    return tuple(zip(at[real, 0].tolist(), jumps[real].tolist(), strict=True))
