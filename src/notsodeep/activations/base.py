@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.mesh import Mesh
+from notsodeep.activations.pieces import Pieces
 
 # Panels next to a feature double in width while a tail like e^(−x²/2) lives (to 16), then quadruple, to past twelve
 # deviations of a Gaussian of deviation 1000.
@@ -52,6 +53,11 @@ class Activation(ABC):
     @property
     def degree(self) -> int | None:
         """The degree of a polynomial; None for anything else."""
+        return None
+
+    @property
+    def pieces(self) -> Pieces | None:
+        """What a piecewise polynomial without a closed form of its own is made of; None for anything else."""
         return None
 
     @property

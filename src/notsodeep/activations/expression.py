@@ -14,6 +14,7 @@ from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
 from notsodeep.activations.grammar import plain, read, refusal
 from notsodeep.activations.mesh import Function, Mesh, rounded
+from notsodeep.activations.pieces import Pieces, pieces_of
 from notsodeep.errors import BadInput, NumericsWarning
 
 _REACH, _INTERVALS = 64.0, 1 << 14
@@ -62,6 +63,10 @@ class Formula(Activation):
 
     def mesh(self, reach: float) -> Mesh:
         return self._found.mesh(reach)
+
+    @property
+    def pieces(self) -> Pieces | None:
+        return _pieces(self.text)
 
     def __reduce__(self) -> tuple[type[Formula], tuple[str]]:
         return Formula, (self.text,)
@@ -123,6 +128,12 @@ def _zeros(function: Function) -> list[float]:
         middle = 0.5 * (lower + upper)
         places = middle[function(middle).abs() <= _ZERO_RTOL * beside]
     return sorted({rounded(place) + 0.0 for place in places.tolist()})
+
+
+@lru_cache(_KEPT)
+def _pieces(text: str) -> Pieces | None:
+    found = _looked_at(text)
+    return pieces_of(found.function, found.kinks)
 
 
 @lru_cache(_KEPT)

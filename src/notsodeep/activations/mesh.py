@@ -21,9 +21,9 @@ from notsodeep.numerics.tolerances import MESH_RTOL
 
 Function = Callable[[Tensor], Tensor]
 
-_WIDEST = 0.5  # panels to begin with: what is narrower than a sixteenth of one, and stands alone, may be overlooked
-_FIRST = 1 << 14  # of them at the most: on a long line they are wider
-_MOST = 1 << 15  # panels in the end
+_WIDEST, _EVEN = 0.5, 2048.0  # panels to begin with, and how far out they are so narrow; farther out they grow
+_GROWING = 2000  # of them on either side. What is narrower than a sixteenth of one, and stands alone, may be overlooked
+_MOST = 1 << 16  # panels in the end
 _HIGH = 13  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
 _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
@@ -104,7 +104,6 @@ class _Panels:
 class _Builder:
     def __init__(self, function: Function, label: str, reach: float) -> None:
         self.function, self.label, self.reach = function, label, reach
-        self.width = max(_WIDEST, 2.0 * reach / _FIRST)
         self.nodes, _ = legendre(PANEL_NODES, "cpu")
         self.to_series = legendre_transform()
         self.found: list[float] = []
@@ -112,9 +111,11 @@ class _Builder:
 
     def build(self, kinks: tuple[float, ...]) -> Mesh:
         known = [k for k in kinks if abs(k) < self.reach]
-        count = math.ceil(self.reach / self.width)
-        whole = np.linspace(-self.reach, self.reach, 2 * count + 1)
-        edges = torch.tensor(np.union1d(whole, known), dtype=torch.float64)
+        near = min(self.reach, _EVEN)
+        outwards = np.linspace(0.0, near, math.ceil(near / _WIDEST) + 1)
+        if self.reach > near:
+            outwards = np.concatenate([outwards, np.geomspace(near, self.reach, _GROWING + 1)])
+        edges = torch.tensor(np.unique(np.concatenate([-outwards, outwards, known])), dtype=torch.float64)
         begun = self._evaluated(edges[:-1], edges[1:])
         self._set_scales(begun)
         panels = self._refined(begun)
@@ -158,11 +159,15 @@ class _Builder:
         radius = torch.maximum(panels.lower.abs(), panels.upper.abs())
         own = torch.stack([panels.values.abs().amax(1), panels.slopes.abs().amax(1)])  # a slope may have no bound
         beyond = _FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0))
-        return torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
+        value, slope = torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
+        # x itself is known to its rounding only, which φ' turns into one of φ, and φ'' ≈ φ'²/φ into one of φ'.
+        blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * slope
+        return torch.stack([value + blind, slope + blind * slope / value])
 
     def _sizes_to(self, radius: Tensor) -> Tensor:
-        at = torch.searchsorted(self.radius, radius, right=True).clamp(1, len(self.radius)) - 1
-        return self.sizes[:, at]
+        """The sizes up to the panel that a radius lies in, on either side of 0."""
+        at = torch.searchsorted(self.radius, radius).clamp(max=len(self.radius) - 1)
+        return self.sizes[:, torch.searchsorted(self.radius, self.radius[at], right=True) - 1]
 
     def _good(self, panels: _Panels) -> Tensor:
         """Whether what is left of a polynomial beyond its low degrees is round-off."""
@@ -192,7 +197,7 @@ class _Builder:
         if not len(rest):
             return rest
         width = rest.upper - rest.lower
-        halvings = (self.width / width).log2().round()
+        halvings = (_WIDEST / width).log2().round()
         suspected = (halvings == _SUSPECT[0]) | (halvings == _SUSPECT[1])
         if not bool(suspected.any()):
             return self._halves(rest)

@@ -22,6 +22,7 @@ from notsodeep.gaussian.closed_forms import CLOSED_FORMS
 from notsodeep.gaussian.conditional import conditional_dual
 from notsodeep.gaussian.hermite import hermite_coefficients, power_series
 from notsodeep.gaussian.moments import Moments, moments, tabulated_moments
+from notsodeep.gaussian.piecewise import piecewise_dual
 from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
@@ -42,6 +43,8 @@ class Rows:
     """what the whole series misses at ρ = 1, as a share of the norm: √r, the larger of φ's and φ''s; see `hermite`"""
     decay: Tensor | None = None
     """(K,): the same after 1, 2, … K terms, squared, for the worst of all the samples prepared together"""
+    lead: Tensor | None = None
+    """(..., d): the Hermite coefficients c_1 … c_d of a piecewise polynomial of degree d, which has a closed form beyond them"""
 
     def __getitem__(self, index: Any) -> Rows:
         return self._each(lambda t: t[index], lambda c: c[index])
@@ -57,7 +60,7 @@ class Rows:
 
     def _each(self, scalar: Callable[[Tensor], Tensor], vector: Callable[[Tensor], Tensor]) -> Rows:
         if self.coefficients is None or self.tail is None:
-            return Rows(scalar(self.tau), scalar(self.mean))
+            return Rows(scalar(self.tau), scalar(self.mean), lead=None if self.lead is None else vector(self.lead))
         return Rows(scalar(self.tau), scalar(self.mean), vector(self.coefficients), scalar(self.tail), self.decay)
 
 
@@ -69,6 +72,10 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     at = tabulated_moments(core, tau)
     if type(core) in CLOSED_FORMS and not series:
         return Rows(tau, at.mean)
+    if core.pieces is not None and not series:
+        degree = core.pieces.degree
+        first = Smooth(("lead", core), True, lambda t: hermite_coefficients(core, t, degree + 1), core.may_change)
+        return Rows(tau, at.mean, lead=tabulated(first, tau)[..., 1:])
     terms = _enough_terms(core, tau) if core.degree is None else core.degree + 1
     series_of = Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms), core.may_change)
     coefficients = tabulated(series_of, tau)
@@ -129,6 +136,8 @@ def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor,
     closed = CLOSED_FORMS.get(type(core))
     if closed is not None:
         value, slope = closed(core, left.tau, right.tau, lam)
+    elif left.lead is not None and right.lead is not None and core.pieces is not None:
+        value, slope = piecewise_dual(core.pieces, left.lead, right.lead, left.tau, right.tau, lam)
     else:
         value, slope = _series_or_integral(core, left, right, lam)
     if factor != 1.0:

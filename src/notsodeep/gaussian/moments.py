@@ -23,7 +23,7 @@ from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import STEEP_RTOL
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
-_BEYOND_RTOL = 1e-13
+_BEYOND_RTOL = 1e-11  # of E[φ²], what may lie beyond the last node
 _SMALLEST_TAU = 1e-100  # stands for τ = 0, where u is 0 and every moment is its limit
 
 
@@ -132,7 +132,7 @@ def _quadrature_chunk(phi: Activation, tau: Tensor) -> Moments:
     central = value - mean[..., None]
     mesh = panels(phi, tau)
     if phi.is_found_by_looking:
-        _refuse_if_growing(phi, tau, rule, central)
+        _refuse_if_growing(phi, tau, rule, value)
     xi = rule.u / tau[..., None]
     e1 = rule.mean_of(slope)
     e2 = rule.mean_of(xi * slope) / tau
@@ -153,9 +153,9 @@ def _quadrature_chunk(phi: Activation, tau: Tensor) -> Moments:
     return _at_rest(phi, tau, Moments(mean, e1, e2, e3, variance, v2, q))
 
 
-def _refuse_if_growing(phi: Activation, tau: Tensor, rule: NormalRule, central: Tensor) -> None:
+def _refuse_if_growing(phi: Activation, tau: Tensor, rule: NormalRule, value: Tensor) -> None:
     """`BadInput` where what lies beyond the last node counts: φ grows nearly as fast as a Gaussian falls."""
-    power = central.square()
+    power = value.square()
     ends = torch.maximum(power[..., 0], power[..., -1]) * math.exp(-0.5 * CUT**2)
     wrong = ends > _BEYOND_RTOL * rule.mean_of(power)
     if bool(wrong.any()):

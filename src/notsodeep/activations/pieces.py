@@ -1,0 +1,84 @@
+"""Piecewise polynomials, recognised by looking: what is needed of one to integrate it in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.polynomial import legendre
+
+from notsodeep.activations.mesh import Function, legendre_transform
+from notsodeep.numerics.quadrature import PANEL_NODES
+
+_HIGHEST = 4  # degree
+_MOST = 8  # kinks: every two of them are a term
+_ROUNDING = 1e-12  # of a coefficient, relative to the largest
+_BEYOND = 8.0  # how far past the outermost kinks a polynomial is read off
+_FAR = np.concatenate([-np.geomspace(1e4, 10.0, 40), np.linspace(-9.9, 9.9, 397), np.geomspace(10.0, 1e4, 40)])
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A function that is a polynomial between its kinks, and no polynomial as a whole."""
+
+    degree: int
+    """of the highest piece, at least 1"""
+    places: tuple[float, ...]
+    jumps: tuple[tuple[float, ...], ...]
+    """for each kink, by how much φ, φ', … φ^(degree) jump there"""
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Every two kinks, in both orders."""
+        return tuple((k, other) for k in range(len(self.places)) for other in range(len(self.places)))
+
+
+def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
+    """What `function`, whose `kinks` are known, is made of; None where it is no piecewise polynomial of low degree."""
+    if not 0 < len(kinks) <= _MOST:
+        return None
+    ends = np.array([kinks[0] - _BEYOND, *kinks, kinks[-1] + _BEYOND])
+    points, _ = legendre.leggauss(PANEL_NODES)
+    half, middle = 0.5 * np.diff(ends), 0.5 * (ends[1:] + ends[:-1])
+    values = _at(function, middle[:, None] + half[:, None] * points)
+    series = values @ legendre_transform().numpy().T
+    scale = np.abs(values).max()
+    series[np.abs(series) <= _ROUNDING * scale] = 0.0
+    degree = max(1, int(np.nonzero(series.any(0))[0].max(initial=0)))
+    if degree > _HIGHEST or not _fits(function, kinks, series, half, middle):
+        return None
+    jumps = np.zeros((len(kinks), degree + 1))
+    for order in range(degree + 1):
+        # Of the piece on the right at its left end, less that of the piece on the left at its right end.
+        after, before = (
+            np.array([legendre.legval(end, legendre.legder(c, order)) for c in series]) / half**order
+            for end in (-1.0, 1.0)
+        )
+        largest = max(np.abs(after).max(), np.abs(before).max())
+        step = after[1:] - before[:-1]
+        jumps[:, order] = np.where(np.abs(step) <= 1e2 * _ROUNDING * largest, 0.0, step)
+    real = jumps.any(1)
+    if not real.any():
+        return None
+    return Pieces(
+        degree, tuple(np.array(kinks)[real].tolist()), tuple(tuple(row) for row in jumps[real].tolist())
+    )
+
+
+def _fits(
+    function: Function, kinks: tuple[float, ...], series: np.ndarray, half: np.ndarray, middle: np.ndarray
+) -> bool:
+    """Whether the pieces are the function wherever it is looked at, far out too."""
+    x = _FAR + 1e-3 / np.pi  # beside round numbers, which may be kinks
+    at = np.searchsorted(kinks, x)
+    found = np.array([legendre.legval((v - middle[k]) / half[k], series[k]) for v, k in zip(x, at, strict=True)])
+    wanted = _at(function, x)
+    size = np.maximum.accumulate(np.abs(wanted)[np.argsort(np.abs(x))])[np.argsort(np.argsort(np.abs(x)))]
+    return bool((np.abs(found - wanted) <= 1e2 * _ROUNDING * np.maximum(size, np.abs(series).max())).all())
+
+
+def _at(function: Function, x: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return function(torch.from_numpy(x)).numpy()
