@@ -84,7 +84,7 @@ def test_no_width():
 def test_narrower_panels_change_nothing(name, std):
     """The marks of every activation resolve it: a rule four times as fine agrees to round-off."""
     phi = build(name)
-    coarse, fine = (normal_rule(float64(std), phi.marks(torch.device("cpu")), spacing=s) for s in (3.0, 0.75))
+    coarse, fine = (normal_rule(float64(std), phi.mesh(12.0 * std).edges, spacing=s) for s in (3.0, 0.75))
     with torch.no_grad():
         for function in (phi, lambda u: phi(u).square(), lambda u: phi.derivative(u).square()):
             one, other = (float(rule.mean_of(function(rule.u))) for rule in (coarse, fine))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -24,10 +25,10 @@ Function = Callable[[Tensor], Tensor]
 _WIDEST, _EVEN = 0.5, 2048.0  # panels to begin with, and how far out they are so narrow; farther out they grow
 _GROWING = 2000  # of them on either side. What is narrower than a sixteenth of one, and stands alone, may be overlooked
 _MOST = 1 << 16  # panels in the end
-_HIGH = 13  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
+_HIGH = 12  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
 _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
-_FLOOR, _BEYOND = 1e-3, 8.0  # of what φ is that many times farther out, the round-off may reach here
+_FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
 _NARROWEST = 2.0**-46
 _GOLDEN = 0.381966
 _ROUNDS = 6
@@ -44,6 +45,22 @@ class Mesh:
     """(place, height)"""
     steepness: float = 0.0
     """what φ'² may integrate to, next to a place where φ' has no bound, on what no panel covers"""
+
+    @cached_property
+    def features(self) -> tuple[float, ...]:
+        """The ends of every run of panels narrower than those beside it: what φ does there is a step, seen from afar."""
+        width = self.edges.diff()
+        if len(width) < 3:
+            return ()
+        run = torch.cat([torch.zeros(1, dtype=torch.long), (width.diff() != 0).cumsum(0)])
+        first = torch.cat([torch.ones(1, dtype=torch.bool), run.diff() != 0])
+        of_run = width[first]
+        beside = torch.nn.functional.pad(of_run, (1, 1), value=torch.inf)
+        lowest = (of_run < beside[:-2]) & (of_run < beside[2:])
+        start = torch.nonzero(first).flatten()
+        stop = torch.cat([start[1:], start.new_tensor([len(width)])])
+        ends = torch.cat([self.edges[start[lowest]], self.edges[stop[lowest]]])
+        return tuple(ends.unique().tolist())
 
     def within(self, reach: float) -> Mesh:
         """Without the edges, kinks and jumps beyond [−reach, reach]."""
@@ -162,7 +179,9 @@ class _Builder:
         value, slope = torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
         # x itself is known to its rounding only, which φ' turns into one of φ, and φ'' ≈ φ'²/φ into one of φ'.
         blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * slope
-        return torch.stack([value + blind, slope + blind * slope / value])
+        # On a wide panel a slope is known well enough only if what it adds up to is.
+        slope = torch.minimum(slope, value / (panels.upper - panels.lower)) + blind * slope / value
+        return torch.stack([value + blind, slope])
 
     def _sizes_to(self, radius: Tensor) -> Tensor:
         """The sizes up to the panel that a radius lies in, on either side of 0."""

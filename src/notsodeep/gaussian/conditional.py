@@ -46,8 +46,8 @@ def conditional_dual(
     if not lam.numel():
         return value, slope
     mesh = panels(phi, torch.maximum(tau_i, tau_j))
-    marks, kinks = len(mesh.edges), len(mesh.kinks)
-    inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * kinks
+    marks, blurred = len(mesh.edges), len(_blurred_places(phi, mesh))
+    inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * blurred
     plane = inner * outer * PANEL_NODES**2
     if plane > _PLANE and phi.is_found_by_looking:
         given = (each.tolist() for each in (tau_i, tau_j, lam, *means))
@@ -62,6 +62,11 @@ def conditional_dual(
     return value, slope
 
 
+def _blurred_places(phi: Activation, mesh: Mesh) -> tuple[float, ...]:
+    """Where φ blurred has a feature as wide as the blur: the kinks, and what is narrow; the mesh of a known φ is graded for it."""
+    return (*mesh.kinks, *mesh.features) if phi.is_found_by_looking else mesh.kinks
+
+
 def _conditional_chunk(
     phi: Activation, mesh: Mesh, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -70,8 +75,8 @@ def _conditional_chunk(
     gain = lam / tau_i.square()  # E[v | u] = gain·u
     marks = mesh.edges.to(lam.device).expand(lam.numel(), -1)
     blurred = spread[:, None, None] * torch.tensor(_BLUR, dtype=lam.dtype, device=lam.device)
-    kinks = torch.tensor(mesh.kinks, dtype=lam.dtype, device=lam.device)[None, :, None]
-    crossings = torch.cat([marks, (kinks + blurred).flatten(1)], dim=1) / gain[:, None]
+    places = torch.tensor(_blurred_places(phi, mesh), dtype=lam.dtype, device=lam.device)[None, :, None]
+    crossings = torch.cat([marks, (places + blurred).flatten(1)], dim=1) / gain[:, None]
     rule = normal_rule(tau_i, torch.cat([marks, crossings], dim=1))
     inner, inner_slope = smoothed(phi, gain[:, None] * rule.u, spread[:, None])
     value = rule.mean_of((phi(rule.u) - mean_i[:, None]) * (inner - mean_j[:, None]))

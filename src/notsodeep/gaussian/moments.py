@@ -24,6 +24,7 @@ from notsodeep.numerics.tolerances import STEEP_RTOL
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
 _BEYOND_RTOL = 1e-11  # of E[φ²], what may lie beyond the last node
+_NOTHING = 1e-18
 _SMALLEST_TAU = 1e-100  # stands for τ = 0, where u is 0 and every moment is its limit
 
 
@@ -157,7 +158,8 @@ def _refuse_if_growing(phi: Activation, tau: Tensor, rule: NormalRule, value: Te
     """`BadInput` where what lies beyond the last node counts: φ grows nearly as fast as a Gaussian falls."""
     power = value.square()
     ends = torch.maximum(power[..., 0], power[..., -1]) * math.exp(-0.5 * CUT**2)
-    wrong = ends > _BEYOND_RTOL * rule.mean_of(power)
+    total = rule.mean_of(power)
+    wrong = (ends > _BEYOND_RTOL * total) & (total > _NOTHING * tau.square())  # a φ that is 0 this near to 0 may be so
     if bool(wrong.any()):
         smallest = float(tau[wrong].min())
         raise BadInput(

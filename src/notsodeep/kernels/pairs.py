@@ -16,6 +16,8 @@ from notsodeep.numerics.root import bracketed_newton
 from notsodeep.numerics.tolerances import COLLINEAR, PAIR_RTOL
 
 _PLAIN_NEWTON_STEPS = 6
+_FROM_BELOW = 200
+_NEARLY_PARALLEL = 1e-5  # 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class _Side:
     e1: Tensor
     e2: Tensor
     norms: Tensor
+    who: tuple[Tensor, Tensor] | None = None
+    """which sample it is, and which one is its opposite, by numbers that equal samples share"""
 
 
 class ImplicitPairs:
@@ -83,6 +87,12 @@ class ImplicitPairs:
         self.norms = norms2.sqrt()
         # Where σ_a² Q reaches 1 at ρ = 1, the equation of two equal samples has a second root below τ².
         self.several_roots = bool((net.var_a * self.moments.q >= 1.0).any())
+        self.who: tuple[Tensor, Tensor] | None = None
+
+    def tell_apart(self, x: Tensor) -> None:
+        """Take note of which samples are equal, or opposite: their products alone tell it to rounding only."""
+        _, number = torch.cat([x, -x]).unique(dim=0, return_inverse=True)
+        self.who = number[: len(x)], number[len(x) :]
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
         return self._answer(self._side(left, 1), self._side(right, 0), gram)
@@ -93,17 +103,18 @@ class ImplicitPairs:
 
     def _side(self, index: Any, axis: int | None = None) -> _Side:
         at, norms = self.moments[index], self.norms[index]
+        who = None if self.who is None else (self.who[0][index], self.who[1][index])
         if axis is None:
-            return _Side(self.rows[index], at.mean, at.e1, at.e2, norms)
+            return _Side(self.rows[index], at.mean, at.e1, at.e2, norms, who)
         samples = self.rows[index].column() if axis == 1 else self.rows[index].row()
-        return _Side(samples, *(field.unsqueeze(axis) for field in (at.mean, at.e1, at.e2, norms)))
+        who = None if who is None else (who[0].unsqueeze(axis), who[1].unsqueeze(axis))
+        return _Side(samples, *(field.unsqueeze(axis) for field in (at.mean, at.e1, at.e2, norms)), who)
 
     def _answer(self, left: _Side, right: _Side, gram: Tensor) -> PairKernels:
         limit = left.rows.tau * right.rows.tau
         drive = self.net.var_b * gram
         lam = snap(self._solve(left.rows, right.rows, drive, limit, self._start(left, right, gram)), limit)
-        if self.several_roots:
-            lam = self._parallel(left, right, gram, limit, lam)
+        lam = self._parallel(left, right, gram, limit, lam)
         value, slope = dual(self.net.phi, left.rows, right.rows, lam)
         return self._kernels(lam, value, slope)
 
@@ -116,14 +127,40 @@ class ImplicitPairs:
         return first + curvature * first.square()
 
     def _parallel(self, left: _Side, right: _Side, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
-        """Equal samples have equal features, and opposite ones opposite features if φ is odd, whatever other root their
-        equation has."""
+        """Equal samples have equal features, and opposite ones opposite features if φ is odd, whatever else solves their
+        equation, and however its slope next to 0 magnifies rounding."""
         largest = torch.maximum(left.norms, right.norms).square()
-        lam = torch.where((gram - largest).abs() <= COLLINEAR * largest, limit, lam)
+        equal = (gram - largest).abs() <= COLLINEAR * largest
+        if not self.several_roots:
+            return torch.where(equal, limit, lam)
         probe = torch.linspace(0.1, 5.0, 50, dtype=lam.dtype, device=lam.device)
-        if not torch.allclose(self.net.phi(-probe), -self.net.phi(probe), rtol=1e-12, atol=1e-14):
-            return lam
-        return torch.where((gram + largest).abs() <= COLLINEAR * largest, -limit, lam)
+        odd = torch.allclose(self.net.phi(-probe), -self.net.phi(probe), rtol=1e-12, atol=1e-14)
+        opposite = (gram + largest).abs() <= COLLINEAR * largest
+        if left.who is not None and right.who is not None:
+            equal, opposite = left.who[0] == right.who[0], left.who[1] == right.who[0]
+        near = largest - gram.abs() <= _NEARLY_PARALLEL * largest
+        near = near & ~equal & ((gram > 0) | (odd & ~opposite))
+        if bool(near.any()):
+            lam[near] = self._from_below(left.rows, right.rows, gram, limit, near)
+        lam = torch.where(equal, limit, lam)
+        return torch.where(opposite, -limit, lam) if odd else lam
+
+    def _from_below(self, left: Rows, right: Rows, gram: Tensor, limit: Tensor, which: Tensor) -> Tensor:
+        """The smallest root of nearly parallel pairs, which the network's own iteration reaches: in λ ≥ 0 the equation is
+        concave, so Newton's steps from below its first root stay below."""
+        a = self.net.var_a
+        row, column = (side.expand_as(gram.shape)[which] for side in (left, right))
+        sign, bound = gram[which].sign(), limit[which]
+        force = self.net.var_b * gram[which].abs()
+        lam = torch.minimum(force, bound)
+        for _ in range(_FROM_BELOW):
+            value, slope = dual(self.net.phi, row, column, sign * lam)
+            step = (force + a * sign * value - lam) / (1.0 - a * slope)
+            step = torch.where(torch.isfinite(step) & (step > 0.0), step, 0.0)
+            lam = torch.minimum(lam + step, bound)
+            if bool((step <= PAIR_RTOL * bound).all()):
+                break
+        return sign * lam
 
     def diagonal(self, index: slice) -> PairKernels:
         at = self.moments[index]

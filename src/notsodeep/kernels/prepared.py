@@ -15,6 +15,7 @@ from notsodeep._types import Array
 from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.statistics import root_mean_square, squared_norms
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
+from notsodeep.kernels.admissible import largest_var_a
 from notsodeep.kernels.fused.engine import Engine, engine_for
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
 from notsodeep.kernels.tiles import fill
@@ -115,8 +116,10 @@ def prepare(
     both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
     equation = equation_of_norms(net, both, tau0, of=norms2)
     if tangent:
-        refuse_without_tangent(net, equation.diagonal(slice(None)))
+        refuse_without_tangent(net, equation.diagonal(slice(None)), both, tau0)
     paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
+    if isinstance(equation, ImplicitPairs) and equation.several_roots:
+        equation.tell_apart(rows if x2 is None else torch.cat([rows, columns]))
     return Prepared(rows, columns, equation, x2 is None, fused, eager, paired)
 
 
@@ -138,7 +141,17 @@ def equation_of_norms(net: Network, norms2: Tensor, tau0: float | None, of: Tens
         raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
     if net.centre and tau0 is None:
         tau0 = root_mean_square(norms2 if of is None else of)
-    equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)
+    try:
+        equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)
+    except NotContractive as error:
+        if not net.centre:
+            raise
+        # Said of the present offset, which is another one for every σ_a².
+        bound = largest_var_a(net, norms2, tau0, tangent=False)
+        raise NotContractive(
+            f"{net} has no equilibrium on this data: the variance of its features grows without end. {_remedy(net, bound)}",
+            **{**error.data, "largest_var_a": bound},
+        ) from None
     net.warn_unless_contractive()
     if equation.several_roots:
         power = net.var_a * float(equation.moments.q.max())
@@ -151,18 +164,29 @@ def equation_of_norms(net: Network, norms2: Tensor, tau0: float | None, of: Tens
     return equation
 
 
-def refuse_without_tangent(net: Network, diagonal: PairKernels) -> None:
-    """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1."""
+def refuse_without_tangent(
+    net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None
+) -> None:
+    """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1. With the squared norms of the samples the
+    remedy is one that holds for them."""
     slope = float(diagonal.slope.max())
     if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
         raise BadInput(
-            f"{net} has no tangent kernel: an activation that jumps has E[φ'²] = ∞. Its conjugate kernel exists."
+            f"{net} has no tangent kernel: an activation that jumps, or is infinitely steep somewhere, has E[φ'²] = ∞. Its "
+            "conjugate kernel exists."
         )
     if isinstance(net, Implicit) and net.var_a * slope >= 1.0:
+        bound = 1.0 / slope if norms2 is None else largest_var_a(net, norms2, tau0, tangent=True)
         raise NotContractive(
             f"The tangent kernel of {net} does not exist: σ_a² E[φ'²(τξ)] = {net.var_a * slope:.4g} ≥ 1 on this data, so a "
-            f"gradient grows at every step towards the equilibrium. Take var_a below {1.0 / slope:.4g}.",
+            f"gradient grows at every step towards the equilibrium. {_remedy(net, bound)}",
             left=net.var_a * slope,
             right=1.0,
-            largest_var_a=1.0 / slope,
+            largest_var_a=bound,
         )
+
+
+def _remedy(net: Implicit, bound: float) -> str:
+    if bound == 0.0:
+        return "No var_a works: scale the data down, or take another activation."
+    return f"Take var_a = {bound:.4g} or less (with var_b = {net.var_b:g})."

@@ -29,7 +29,7 @@ FUSED_NEWTON = {"float64": 1e-15, "float32": 3e-8}
 TABLE_RTOL = 2e-14
 """Largest error, relative to the largest entry, of a function of a sample's norm that is read off a table."""
 
-MESH_RTOL = 1e-12
+MESH_RTOL = 1e-13
 """What the polynomial of a panel may miss of an unknown function or its slope, relative to the largest one up to there."""
 
 STEEP_RTOL = 1e-9
