@@ -28,7 +28,7 @@ MEANING = {
     "refused": "refused",
     "raw": "RAW ERROR: not one of the package's own",
     "rare": "off, where most of E[φ²] or E[φ'²] is from beyond 8.5 deviations; not counted as a failure",
-    "none": "left out: overflows, underflows or is 0",
+    "none": "left out: overflows, underflows, is 0, or a DEQ without one well-conditioned equilibrium",
     "dropped": "left out: the oracle itself cannot tell",
 }
 

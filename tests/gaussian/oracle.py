@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,7 +76,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Pair:
-    """k = E[φ(u)φ(v)] and Q = E[φ'(u)φ'(v)]; Q is of the slope alone, so it is not ∂k/∂λ where φ jumps."""
+    """k = E[φ(u)φ(v)] and Q = E[φ'(u)φ'(v)]; Q is of the slope alone, so it is not ∂k/∂λ where φ jumps, and NaN where it
+    does not converge, as of √|x|, whose E[φ'²] is infinite."""
 
     left: Side
     right: Side
@@ -100,26 +101,24 @@ def pair(phi: Function, places: Sequence[float], tau_i: float, tau_j: float, rho
     for resolution in RESOLUTIONS:
         now = _pair(phi, places, tau_i, tau_j, rho, c, resolution)
         if before is not None:
-            doubt = max(_apart(before, now), *(_sides_apart(a, b) for a, b in _sides(before, now)))
-            if doubt <= AGREE_RTOL:
-                return Pair(now.left, now.right, now.value, now.slope, doubt)
+            value, slope = _apart(before, now)
+            if max(value, slope) <= AGREE_RTOL:
+                return replace(now, doubt=max(value, slope))
+            if value <= AGREE_RTOL and resolution is RESOLUTIONS[-1]:
+                return replace(now, slope=math.nan, doubt=value)
         before = now
     raise Undecided("two resolutions do not agree")
 
 
-def _sides(a: Pair, b: Pair) -> tuple[tuple[Side, Side], tuple[Side, Side]]:
-    return (a.left, b.left), (a.right, b.right)
-
-
-def _apart(a: Pair, b: Pair) -> float:
-    value = abs(a.value - b.value) / (b.left.norm * b.right.norm)
-    scale = b.left.slope_norm * b.right.slope_norm
-    return max(value, abs(a.slope - b.slope) / scale if scale else 0.0)
-
-
-def _sides_apart(a: Side, b: Side) -> float:
-    apart = abs(a.norm / b.norm - 1.0)
-    return max(apart, abs(a.slope_norm / b.slope_norm - 1.0) if b.slope_norm else 0.0)
+def _apart(a: Pair, b: Pair) -> tuple[float, float]:
+    """Of what is made of φ, and of what is made of φ'."""
+    value, slope = abs(a.value - b.value) / (b.left.norm * b.right.norm), 0.0
+    if scale := b.left.slope_norm * b.right.slope_norm:
+        slope = abs(a.slope - b.slope) / scale
+    for one, other in ((a.left, b.left), (a.right, b.right)):
+        value = max(value, abs(one.norm / other.norm - 1.0))
+        slope = max(slope, abs(one.slope_norm / other.slope_norm - 1.0) if other.slope_norm else 0.0)
+    return value, slope
 
 
 def _pair(
@@ -127,16 +126,21 @@ def _pair(
 ) -> Pair:
     left = side(phi, places, tau_i, how)
     right = left if tau_j == tau_i else side(phi, places, tau_j, how)
+    return Pair(left, right, *between(phi, left, right, rho, c, how), math.inf)
+
+
+@np.errstate(all="ignore")
+def between(phi: Function, left: Side, right: Side, rho: float, c: float, how: Resolution) -> tuple[float, float]:
+    """(k, Q) of two sides, at one resolution."""
     if c == 0.0:
-        value, slope = _collinear(phi, left, right, math.copysign(1.0, rho), how)
-    else:
-        value, slope = _bilinear(phi, left, right, rho, c, how)
-    return Pair(left, right, value, slope, math.inf)
+        return _collinear(phi, left, right, math.copysign(1.0, rho), how)
+    return _bilinear(phi, left, right, rho, c, how)
 
 
 # --- one variable -----------------------------------------------------------------------------------------------------
 
 
+@np.errstate(all="ignore")
 def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) -> Side:
     """The mesh of φ at τ, and its own integrals."""
     low, high = _reach(phi, tau, places)
@@ -147,7 +151,7 @@ def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) ->
     density = weights * np.exp(-0.5 * xi**2) / math.sqrt(2.0 * math.pi)
     value, slope = _evaluated(phi, tau * xi)
     power, steepness = float(np.sum(density * value**2)), float(np.sum(density * slope**2))
-    if not (math.isfinite(power) and math.isfinite(steepness)) or power > 1e300 or steepness > 1e300:
+    if not (math.isfinite(power) and math.isfinite(steepness)) or max(power, steepness) > 1e300:
         raise Undecided("it overflows")
     if power < 1e-280:
         raise Undecided("it underflows")

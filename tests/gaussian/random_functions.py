@@ -14,6 +14,7 @@ import notsodeep as nsd
 from tests.gaussian.function_trees import Tree, X, of
 
 DEEPEST = 4
+DEQ_DIGIT = 9
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,26 @@ class Setting:
 
 @dataclass(frozen=True)
 class Case:
+    """An activation and a few pairs of samples; with `variances` (σ_a², σ_b²) in a DEQ, else in one hidden layer."""
+
     seed: int
     subject: Subject
     settings: tuple[Setting, ...]
+    variances: tuple[tuple[float, float], ...] = ()
+    """σ_a² as a share of the largest for which a gradient contracts, and σ_b²: one a setting"""
 
 
 def random_case(seed: int, settings: int = 4) -> Case:
-    """An activation with a few pairs of samples to try it on."""
+    """An activation with a few pairs of samples to try it on; every tenth is one of a DEQ."""
     rng = np.random.default_rng(seed)
     subject = random_subject(rng)
-    return Case(seed, subject, tuple(random_setting(rng) for _ in range(settings)))
+    pairs = tuple(random_setting(rng) for _ in range(settings))
+    if seed % 10 != DEQ_DIGIT:
+        return Case(seed, subject, pairs)
+    while subject.tree.may_jump:  # σ_a² E[φ'²] is infinite
+        subject = random_subject(rng)
+    shares = tuple((_rounded(rng.uniform(0.1, 0.8)), _rounded(10.0 ** rng.uniform(-1.0, 0.5))) for _ in range(settings))
+    return Case(seed, subject, pairs, shares)
 
 
 def setting(tau_i: float, tau_j: float, rho: float, distance: float | None = None) -> Setting:
@@ -157,6 +168,7 @@ def random_tree(rng: np.random.Generator, depth: int, torch_too: bool = False) -
         "power": (0.8, lambda: random_tree(rng, depth - 2, torch_too) ** int(rng.integers(2, 4))),
         "bump": (1.0, lambda: of("exp", -_positive(rng, random_tree(rng, depth - 2, torch_too)))),
         "root": (0.7, lambda: of("sqrt", 1.0 + random_tree(rng, depth - 2, torch_too) ** 2)),
+        "cusp": (0.3, lambda: of("abs", random_tree(rng, depth - 2, torch_too)) ** float(rng.choice([0.5, 1.5, 2.5]))),
         "logarithm": (0.7, lambda: of("log", 1.0 + _positive(rng, random_tree(rng, depth - 2, torch_too)))),
         "exponential": (0.4, lambda: of(str(rng.choice(["exp", "sinh", "cosh"])), _gentle(rng))),
         "stepping": (1.5 * torch_too, lambda: of("step", inner())),
