@@ -7,6 +7,7 @@ from its seed alone. Run: python benchmarks/fuzz.py [count] [first seed]
 
 import multiprocessing
 import re
+import resource
 import sys
 import time
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.gaussian.judge import judge
 from tests.gaussian.random_functions import random_case
 
-SETTINGS, CHUNK, SHOWN = 4, 5, 40
+SETTINGS, CHUNK, SHOWN, MEMORY = 4, 5, 40, 6 << 30
 FAILURES = ("wrong", "understated", "raw")
 MEANING = {
     "exact": "within 1e-6 of the oracle",
@@ -33,8 +34,13 @@ MEANING = {
 }
 
 
-def judged(seeds):
+def begin():
+    """One thread, and so much memory: a case that asks for more is a raw error, not the end of the run."""
     torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def judged(seeds):
     return [verdict for seed in seeds for verdict in judge(random_case(seed, SETTINGS))]
 
 
@@ -75,7 +81,7 @@ def main(count=5_000, first=0):
     start = time.perf_counter()
     seeds = range(first, first + -(-count // SETTINGS))
     chunks = [seeds[k : k + CHUNK] for k in range(0, len(seeds), CHUNK)]
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with multiprocessing.get_context("spawn").Pool(2, begin) as pool:
         verdicts = [v for chunk in pool.imap_unordered(judged, chunks) for v in chunk]
     print(f"{len(verdicts)} cases, {len(seeds)} activations, {time.perf_counter() - start:.0f} s")
     verdicts.sort(key=lambda v: v.seed)

@@ -98,8 +98,7 @@ class Tree:
     def places(self, reach: float) -> list[float]:
         """Where on [−reach, reach] an argument of one of its functions is 0: there it may bend, jump or be steep."""
         found: set[float] = {0.0}
-        arguments = {t for t in self if t.op in _SPECIAL_AT_0 for t in _arguments(t)}
-        for argument in arguments:
+        for argument in dict.fromkeys(argument for t in self if t.op in _SPECIAL_AT_0 for argument in _arguments(t)):
             found.update(_zeros(argument, reach, sorted(found)[:20]))
         return sorted(found)
 

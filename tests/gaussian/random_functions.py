@@ -67,11 +67,11 @@ class Case:
     """σ_a² as a share of the largest for which a gradient contracts, and σ_b²: one a setting"""
 
 
-def random_case(seed: int, settings: int = 4) -> Case:
-    """An activation with a few pairs of samples to try it on; every tenth is one of a DEQ."""
+def random_case(seed: int, settings: int = 4, closest: float = 1e-8) -> Case:
+    """An activation with a few pairs of samples to try it on, 1 − |ρ| at least `closest` or 0; every tenth in a DEQ."""
     rng = np.random.default_rng(seed)
     subject = random_subject(rng)
-    pairs = tuple(random_setting(rng) for _ in range(settings))
+    pairs = tuple(random_setting(rng, closest) for _ in range(settings))
     if seed % 10 != DEQ_DIGIT:
         return Case(seed, subject, pairs)
     while subject.tree.may_jump:  # σ_a² E[φ'²] is infinite
@@ -87,7 +87,7 @@ def setting(tau_i: float, tau_j: float, rho: float, distance: float | None = Non
     return Setting((tau_i, 0.0), (tau_j * cosine, tau_j * math.sqrt(d * (2.0 - d))))
 
 
-def random_setting(rng: np.random.Generator) -> Setting:
+def random_setting(rng: np.random.Generator, closest: float) -> Setting:
     tau_i = _norm(rng)
     other = rng.random()
     tau_j = tau_i if other < 0.5 else _rounded(tau_i * 2.0 ** rng.normal()) if other < 0.75 else _norm(rng)
@@ -100,7 +100,7 @@ def random_setting(rng: np.random.Generator) -> Setting:
         return setting(tau_i, tau_j, sign)
     if kind < 0.45:
         return setting(tau_i, tau_j, sign * round(rng.random(), 3))
-    return setting(tau_i, tau_j, sign, distance=_rounded(10.0 ** rng.uniform(-8.0, 0.0)))
+    return setting(tau_i, tau_j, sign, distance=_rounded(closest ** rng.random()))
 
 
 def _norm(rng: np.random.Generator) -> float:

@@ -85,8 +85,8 @@ SETTINGS = (
     setting(3.0, 0.5, 0.7),
     setting(0.002, 30.0, -0.9),
     setting(30.0, 30.0, 0.999),
-    setting(900.0, 900.0, 1.0, distance=3e-7),
-    setting(2.0, 5.0, -1.0, distance=1e-6),
+    setting(900.0, 900.0, 1.0, distance=1e-5),
+    setting(2.0, 5.0, -1.0, distance=1e-4),
     setting(2.0, 2.0, 1.0),
     setting(2.0, 7.0, -1.0),
 )
@@ -100,6 +100,14 @@ def test_closed_forms(name, at):
     value, slope = closed(at)
     assert abs(found.value - value) <= RTOL * found.left.norm * found.right.norm
     assert abs(found.slope - slope) <= RTOL * found.left.slope_norm * found.right.slope_norm
+
+
+def test_the_closest_pairs():
+    at = setting(7.0, 7.0, 1.0, distance=1e-8)
+    found = pair(of("relu", X), [], *at.norms, at.rho, at.c)
+    value, slope = relu(at)
+    assert found.value == pytest.approx(value, rel=RTOL)
+    assert found.slope == pytest.approx(slope, rel=RTOL)
 
 
 def test_where_nothing_tells_it_of_kinks():
