@@ -148,9 +148,9 @@ def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) ->
     marks = _graded(places, tau, low, high)
     edges = _refined(phi, tau, np.unique(np.concatenate([start, marks])), how.rtol)
     xi, weights = _panel_nodes(edges, how.points)
-    density = weights * np.exp(-0.5 * xi**2) / math.sqrt(2.0 * math.pi)
-    value, slope = _evaluated(phi, tau * xi)
-    power, steepness = float(np.sum(density * value**2)), float(np.sum(density * slope**2))
+    root = _root_density(xi, weights)
+    value, slope = (root * part for part in _evaluated(phi, tau * xi))  # first, for the square alone may overflow
+    power, steepness = float(np.sum(value**2)), float(np.sum(slope**2))
     if not (math.isfinite(power) and math.isfinite(steepness)) or max(power, steepness) > 1e300:
         raise Undecided("it overflows")
     if power < 1e-280:
@@ -158,11 +158,11 @@ def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) ->
     outside = np.abs(xi) > 8.5
     around = _evaluated(phi, np.linspace(-64.0, 64.0, 4097))
     hidden = tuple(
-        float(np.sum((density * part**2)[outside])) > 0.5 * total
+        float(np.sum(part[outside] ** 2)) > 0.5 * total
         and total < 1e-25 * float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))) ** 2
         for part, total, wide in zip((value, slope), (power, steepness), around, strict=True)
     )
-    found = _moments(tau, xi, density, value, slope)
+    found = _moments(tau, xi, root, value, slope)
     return Side(tau, edges, math.sqrt(power), math.sqrt(steepness), _jumps(phi, tau, edges), hidden, found)  # type: ignore[arg-type]
 
 
@@ -176,19 +176,24 @@ def _jumps(phi: Function, tau: float, edges: Array) -> bool:
     return bool(seen.any())
 
 
-def _moments(tau: float, xi: Array, density: Array, value: Array, slope: Array) -> dict[str, float]:
-    """Those of `notsodeep.gaussian.moments`, of a φ without jumps, by Stein's identity."""
-    mean = float(np.sum(density * value))
-    central = value - mean
+def _moments(tau: float, xi: Array, root: Array, value: Array, slope: Array) -> dict[str, float]:
+    """Those of `notsodeep.gaussian.moments`, of a φ without jumps, by Stein's identity; φ and φ' come times `root`."""
+    mean = float(np.sum(root * value))
+    central = value - mean * root
     return {
         "mean": mean,
-        "e1": float(np.sum(density * slope)),
-        "e2": float(np.sum(density * xi * slope)) / tau,
-        "e3": float(np.sum(density * (xi**2 - 1.0) * slope)) / tau**2,
-        "variance": float(np.sum(density * central**2)),
-        "v2": 2.0 * float(np.sum(density * xi * central * slope)) / tau,
-        "q": float(np.sum(density * slope**2)),
+        "e1": float(np.sum(root * slope)),
+        "e2": float(np.sum(root * xi * slope)) / tau,
+        "e3": float(np.sum(root * (xi**2 - 1.0) * slope)) / tau**2,
+        "variance": float(np.sum(central**2)),
+        "v2": 2.0 * float(np.sum(xi * central * slope)) / tau,
+        "q": float(np.sum(slope**2)),
     }
+
+
+def _root_density(xi: Array, weights: Array) -> Array:
+    """√(weight·N(ξ))"""
+    return np.sqrt(weights / math.sqrt(2.0 * math.pi)) * np.exp(-0.25 * xi**2)
 
 
 def _evaluated(phi: Function, x: Array) -> tuple[Array, Array]:
@@ -213,6 +218,8 @@ def _reach(phi: Function, tau: float, places: Sequence[float]) -> tuple[float, f
             first = np.abs(xi[~np.isfinite(values)]).min()
             if size[np.abs(xi) > first - 1.0].max() > size.max() - 80.0:
                 raise Undecided("it overflows")
+        if max(size[0], size[-1]) > size.max() - 80.0 and size.max() > -np.inf:
+            raise Undecided("its mass is out of reach")
         kept |= size > size.max() - 80.0
     found = xi[kept]
     if not len(found):
@@ -284,13 +291,12 @@ def _refined(phi: Function, tau: float, edges: Array, rtol: float) -> Array:
 
 
 def _norm(values: Array, xi: Array, width: Array) -> float:
-    density = 0.5 * width[:, None] * _WEIGHTS * np.exp(-0.5 * xi**2) / math.sqrt(2.0 * math.pi)
     with np.errstate(all="ignore"):
-        return math.sqrt(float(np.sum(density * values**2)))
+        return math.sqrt(float(np.sum((_root_density(xi, 0.5 * width[:, None] * _WEIGHTS) * values) ** 2)))
 
 
 def _interleaved(first: Array, second: Array) -> Array:
-    return np.stack([first, second], axis=1).reshape(-1, *first.shape[1:])
+    return np.reshape(np.stack([first, second], axis=1), (-1, *first.shape[1:]))
 
 
 def _on(a: Array, b: Array, points: Array) -> Array:
@@ -311,9 +317,10 @@ def _collinear(phi: Function, left: Side, right: Side, sign: float, how: Resolut
     high = min(left.edges[-1], (sign * right.edges).max())
     edges = np.unique(np.clip(np.concatenate([left.edges, sign * right.edges]), low, high))
     xi, weights = _panel_nodes(edges, how.points)
-    density = weights * np.exp(-0.5 * xi**2) / math.sqrt(2.0 * math.pi)
+    root = _root_density(xi, weights)
     first, second = _evaluated(phi, left.tau * xi), _evaluated(phi, sign * right.tau * xi)
-    return float(np.sum(density * first[0] * second[0])), float(np.sum(density * first[1] * second[1]))
+    value, slope = (float(np.sum((root * f) * (root * g))) for f, g in zip(first, second, strict=True))
+    return value, slope
 
 
 def _bilinear(phi: Function, left: Side, right: Side, rho: float, c: float, how: Resolution) -> tuple[float, float]:

@@ -110,6 +110,15 @@ def test_the_closest_pairs():
     assert found.slope == pytest.approx(slope, rel=RTOL)
 
 
+def test_far_masses():
+    """E[e^(au) e^(bv)] = e^(Var[au + bv]/2), of which nothing is where the density is."""
+    at = setting(20.0, 18.0, 0.9)
+    found = pair(of("exp", 0.5 * X), [], *at.norms, at.rho, at.c)
+    power = 0.125 * (20.0**2 + 18.0**2 + 2.0 * 0.9 * 20.0 * 18.0)
+    assert found.value == pytest.approx(math.exp(power), rel=RTOL)
+    assert found.slope == pytest.approx(0.25 * math.exp(power), rel=RTOL)
+
+
 def test_where_nothing_tells_it_of_kinks():
     tree = of("where", of("cos", -15.0 * (X - 0.0879)), of("abs", X), of("atan", 0.0685 * X))
     told = pair(tree, tree.places(40.0), 3.0, 1.0, 0.6, 0.8)
