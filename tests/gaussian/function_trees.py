@@ -164,7 +164,10 @@ def _pdf(x: Array) -> Array:
 
 
 def _power(u: Both, n: float) -> Both:
-    return u[0] ** n, n * u[0] ** (n - 1.0) * u[1]
+    slope = n * u[0] ** (n - 1.0) * u[1]
+    return u[0] ** n, np.where(
+        u[0] == 0.0, 0.0, slope
+    ) if n < 1.0 else slope  # a point where there is none counts for nothing
 
 
 def _larger(a: Both, b: Both) -> Both:

@@ -284,7 +284,8 @@ def _plain(phi: Any, subject: Subject, setting: Setting, truth: oracle.Pair) -> 
     for name, scale in _scales(left).items():
         call = f"moments(activation(phi), t[:1]).{name}"
         covered = left.hidden[0 if name in ("mean", "variance") else 1]
-        entries.append(_entry(name, float(getattr(at, name)[0]), left.moments[name], scale, call, covered))
+        true = left.moments[name]
+        entries.append(_entry(name, float(getattr(at, name)[0]), true, max(scale, abs(true)), call, covered))
     return entries
 
 
