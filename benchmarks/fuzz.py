@@ -72,8 +72,10 @@ def refusals(verdicts):
         plain = re.sub(r"'.*'|[-−]?\d[\d.]*(e[-+]?\d+)?", "…", verdict.message.replace(verdict.subject.strip("'"), "φ"))
         kinds[plain[:110]].append(verdict)
     for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        easy = sum(v.panels < 1000 for v in members)
-        print(f"\nrefused {len(members)} ({easy} of them though the oracle needs fewer than 1,000 panels): {kind}")
+        proven, easy = sum(v.proven for v in members), sum(v.panels < 1000 and not v.proven for v in members)
+        print(
+            f"\nrefused {len(members)}, {proven} proven right, {easy} though 1,000 panels are enough for the oracle: {kind}"
+        )
         print(f"    {min(members, key=lambda v: v.panels).line}")
 
 

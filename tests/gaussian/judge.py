@@ -64,6 +64,8 @@ class Verdict:
     line: str = ""
     seconds: float = 0.0
     panels: int = 0
+    proven: bool = False
+    """of a refusal: whether what it says of φ was found to be so (that something is too hard cannot be)"""
 
 
 def judge(case: Case) -> list[Verdict]:
@@ -191,7 +193,8 @@ class _Asked:
         worst = max(shown, key=lambda entry: entry.error, default=None)
         line = reproduction(self.subject, self.setting, worst, self.net)
         error = worst.error if worst else 0.0
-        return Verdict(self.seed, self.subject.source, outcome, error, message, line, self.seconds, self.panels)
+        proven = outcome == "refused" and _holds(self.subject, message)
+        return Verdict(self.seed, self.subject.source, outcome, error, message, line, self.seconds, self.panels, proven)
 
 
 def reproduction(subject: Subject, setting: Setting, entry: Entry | None, net: str) -> str:
@@ -206,6 +209,16 @@ def reproduction(subject: Subject, setting: Setting, entry: Entry | None, net: s
         f"{start}{given}; phi = {subject.source}; print({entry.call})  "
         f"# {entry.what}: {entry.given:.10g}, true {entry.true:.10g}, {entry.error:.1e} off"
     )
+
+
+def _holds(subject: Subject, refusal: str) -> bool:
+    """Whether φ is constant, or not finite, on [−64, 64], where that is what is said."""
+    with np.errstate(all="ignore"):
+        values, slopes = subject.tree(np.linspace(-64.0, 64.0, 100_001) + 1e-7)
+    if "for all x" in refusal:
+        return bool(np.ptp(values) <= 1e-9 * np.abs(values).max())
+    finite = bool(np.isfinite(values).all() and np.isfinite(slopes).all())
+    return not finite and bool(re.search("finite|NaN", refusal))
 
 
 def _samples(setting: Setting) -> torch.Tensor:

@@ -50,5 +50,8 @@ def test_the_judge_holds_a_warning_against_the_error(named, outcome):
 def test_the_judge_counts_refusals():
     refused = Subject("expression", repr("1/x"), of("tanh", X))
     assert judge_one(0, refused, setting(1.0, 2.0, 0.5)).outcome == "refused"
+    constant = Subject("expression", repr("clip(tanh(x), 2, 3)"), of("clip", of("tanh", X), 2.0, 3.0))
+    assert judge_one(0, constant, setting(1.0, 2.0, 0.5)).proven
+    assert not judge_one(0, refused, setting(1.0, 2.0, 0.5)).proven
     raw = Subject("custom", "[][0]", of("tanh", X))
     assert judge_one(0, raw, setting(1.0, 2.0, 0.5)).outcome == "raw"
