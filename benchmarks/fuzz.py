@@ -1,0 +1,95 @@
+"""Claim: no kernel, dual map or moment of any activation is silently off by more than 1e-6 of its scale.
+
+Random expressions, torch functions and named activations, norms from 1e-3 to 1e3, correlations up to 1 − 1e-8 and ±1; how they
+are drawn: tests/gaussian/random_functions.py, integrated: tests/gaussian/oracle.py, judged: tests/gaussian/judge.py. Each comes
+from its seed alone. Run: python benchmarks/fuzz.py [count] [first seed]
+"""
+
+import multiprocessing
+import re
+import resource
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.gaussian.judge import judge
+from tests.gaussian.random_functions import random_case
+
+SETTINGS, CHUNK, SHOWN, MEMORY = 4, 5, 40, 6 << 30
+FAILURES = ("wrong", "understated", "raw")
+MEANING = {
+    "exact": "within 1e-6 of the oracle",
+    "wrong": "SILENTLY WRONG: off by more than 1e-6, nothing said",
+    "warned": "warned, and the error is within what was named (or below 1e-6)",
+    "understated": "WARNED FALSELY: off by more than 1e-6 and by more than was named",
+    "refused": "refused",
+    "raw": "RAW ERROR: not one of the package's own",
+    "rare": "off, where most of E[φ²] or E[φ'²] is from beyond 8.5 deviations; not counted as a failure",
+    "none": "left out: overflows, underflows, is 0, or a DEQ without one well-conditioned equilibrium",
+    "dropped": "left out: the oracle itself cannot tell",
+}
+
+
+def begin():
+    """One thread, and so much memory: a case that asks for more is a raw error, not the end of the run."""
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+def judged(seeds):
+    return [verdict for seed in seeds for verdict in judge(random_case(seed, SETTINGS))]
+
+
+def summary(verdicts):
+    counts = Counter(v.outcome for v in verdicts)
+    for outcome, meaning in MEANING.items():
+        print(f"{counts[outcome]:6d}  {100 * counts[outcome] / len(verdicts):5.1f} %  {meaning}")
+    silent = [v.error for v in verdicts if v.outcome in ("exact", "wrong")]
+    print(f"worst silent error {max(silent, default=0.0):.1e}; slowest case {max(v.seconds for v in verdicts):.1f} s")
+    for outcome in (*FAILURES, "rare"):
+        shown(outcome, [v for v in verdicts if v.outcome == outcome])
+    refusals([v for v in verdicts if v.outcome == "refused"])
+
+
+def shown(outcome, verdicts):
+    if verdicts:
+        print(f"\n{outcome}: {len(verdicts)}, the worst of each activation first")
+    seen = set()
+    for verdict in sorted(verdicts, key=lambda v: -v.error):
+        if verdict.seed not in seen and len(seen) < SHOWN:
+            seen.add(verdict.seed)
+            print(f"  seed {verdict.seed}, {verdict.error:.1e} {verdict.message[:160]}\n    {verdict.line}")
+
+
+def refusals(verdicts):
+    """By what they say, numbers and names apart."""
+    kinds = defaultdict(list)
+    for verdict in verdicts:
+        plain = re.sub(r"'.*'|[-−]?\d[\d.]*(e[-+]?\d+)?", "…", verdict.message.replace(verdict.subject.strip("'"), "φ"))
+        kinds[plain[:110]].append(verdict)
+    for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        proven, easy = sum(v.proven for v in members), sum(v.panels < 1000 and not v.proven for v in members)
+        print(
+            f"\nrefused {len(members)}, {proven} proven right, {easy} though 1,000 panels are enough for the oracle: {kind}"
+        )
+        print(f"    {min(members, key=lambda v: v.panels).line}")
+
+
+def main(count=5_000, first=0):
+    start = time.perf_counter()
+    seeds = range(first, first + -(-count // SETTINGS))
+    chunks = [seeds[k : k + CHUNK] for k in range(0, len(seeds), CHUNK)]
+    with multiprocessing.get_context("spawn").Pool(2, begin) as pool:
+        verdicts = [v for chunk in pool.imap_unordered(judged, chunks) for v in chunk]
+    print(f"{len(verdicts)} cases, {len(seeds)} activations, {time.perf_counter() - start:.0f} s")
+    verdicts.sort(key=lambda v: v.seed)
+    summary(verdicts)
+    return sum(v.outcome in FAILURES for v in verdicts)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(*(int(argument) for argument in sys.argv[1:3])) else 0)
