@@ -1,4 +1,4 @@
-"""Who computes and checks the tiles: the devices of this process, or the workers of a Dask cluster. Either writes the same bits."""
+"""Who computes and checks the tiles: this process with its devices, or the workers of a Dask cluster, to the same bits."""
 
 from __future__ import annotations
 

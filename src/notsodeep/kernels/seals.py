@@ -1,8 +1,8 @@
 """Whether the bytes of a chunk are those that were written, for this place of these kernels.
 
-A chunk ends with the CRC-32C of its other bytes: a codec of Zarr's own, which every reader of Zarr checks. It finds flipped bits,
-but not a whole chunk in a wrong place. So a tile's mark holds a seal of each of its chunks: a checksum over that CRC, the kernel,
-the place and what the store says that it holds. Checksums are against accidents; whoever wants to forge one can.
+A chunk ends with the CRC-32C of its other bytes: a codec of Zarr's own, which every reader of Zarr checks. It finds flipped
+bits, but not a whole chunk in a wrong place. So a tile's mark holds a seal of each of its chunks: a checksum over that CRC, the
+kernel, the place and what the store says that it holds. Checksums are against accidents; whoever wants to forge one can.
 """
 
 from __future__ import annotations

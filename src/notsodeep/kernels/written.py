@@ -32,8 +32,8 @@ _SHOWN = 5  # damaged chunks in one warning
 
 @dataclass(frozen=True)
 class WrittenKernels:
-    """A Zarr group in `folder`: how many tiles were there already, and how many were computed now; `damaged` says what was wrong
-    with chunks of tiles that were there and had to be computed again."""
+    """A Zarr group in `folder`: how many tiles were there already, and how many were computed now; `damaged` says what was
+    wrong with chunks of tiles that were there and had to be computed again."""
 
     folder: Path
     found: int
