@@ -11,9 +11,11 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from notsodeep.errors import BadInput
@@ -105,7 +107,13 @@ def remove_leftovers(path: Path) -> None:
 
 
 def write_array(path: Path, array: Tensor) -> Path:
-    return write_whole(path, lambda to: np.save(to, array.cpu().numpy()))
+    return write_whole(path, lambda to: _save(to, array.cpu().numpy()))
+
+
+def _save(path: Path, values: npt.NDArray[Any]) -> None:
+    # To a file that NumPy knows it writes past Python, and there a disc that is full at the last moment is not noticed.
+    with path.open("wb") as file:
+        np.lib.format.write_array(SimpleNamespace(write=file.write), values, allow_pickle=False)
 
 
 def write_columns(path: Path, columns: dict[str, Tensor]) -> Path:
