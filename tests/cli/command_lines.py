@@ -41,13 +41,15 @@ DATA = [
     "gmm:n=99999999999,p=9", "gmm:n=9,p=9,seed=99999999999999999999", "gmm:n=9,p=9,separation=inf", "gmm:n=9,p=9,spread=1e308",
     "gmm:n=9,p=9,spread=0", "digits:n=0", "digits:classes=1/1", "digits:classes=77", "mnist", "mnist:n=5,split=middle",
     "cifar10:n=5,batches=9", "lying.npy", "nan.npy", "words.csv", "empty.csv", "noise.npy", "noise.npz", "noise.parquet",
-    "one.npy", "zeros.npy", "wide.npy", "huge.npy", "good.npy,labels.npy", "folder", "/dev/null", "/dev/zero", "model.safetensors",
+    "one.npy", "zeros.npy", "wide.npy", "huge.npy", "good.npy,labels.npy", "folder", "/dev/null", "/dev/zero",
+    "model.safetensors",
 ]  # fmt: skip
 ACTIVATIONS = [
     "relu", "tanh", "sin", "leaky_relu:0.1", "sign", "linear", "hard_tanh:0.7,1", "x*tanh(x)", "max(x, 0) - 0.2*x",
-    "polynomial:0,1", "hermite:1,0.5", "leaky_relu:nan", "leaky_relu:inf", "leaky_relu:1e308", "leaky_relu:", "relu:1,2,3", "tanh(x",
-    "x^x^x", "x/0", "1/x", "exp(exp(x))", "x" + "+x" * 3000, "(" * 500 + "x" + ")" * 500, "__import__('os').system('touch made')",
-    "polynomial:" + "1," * 3000, "hermite:1e308,1e308", "1e999*x", "log(x)", "sqrt(x)", "x**99999",
+    "polynomial:0,1", "hermite:1,0.5", "leaky_relu:nan", "leaky_relu:inf", "leaky_relu:1e308", "leaky_relu:", "relu:1,2,3",
+    "tanh(x", "x^x^x", "x/0", "1/x", "exp(exp(x))", "x" + "+x" * 3000, "(" * 500 + "x" + ")" * 500,
+    "__import__('os').system('touch made')", "polynomial:" + "1," * 3000, "hermite:1e308,1e308", "1e999*x",
+    "log(x)", "sqrt(x)", "x**99999",
 ]  # fmt: skip
 TEXT = {
     "data": DATA,
@@ -63,6 +65,15 @@ TEXT = {
     "change": ["L1.seeds=1", "L1.sizes=", "W1.seeds=nan", "L1.sizes=1/x", "L1", "L1.nothing=1", "=", "L99.seeds=1"],
     "name": ["cifar10", "mnist", "fashion-mnist", "cifar10-vgg19"],
 }  # fmt: skip
+MEANT = {
+    "data": 9,
+    "activation": 11,
+    "layers": 2,
+    "family": 6,
+    "host": 2,
+    "device": 2,
+    "change": 1,
+}  # so many of them, the first
 # Where a large number asks for long work, and is right to: a small one must do.
 LONG_WORK = {"epochs": ["0", "1", "2"], "distil": ["0", "1"], "steps": ["1", "2"], "seeds": ["1", "2"]}
 SMALL = {"data": "gmm:n=20,p=10", "width": "8", "steps": "2", "seeds": "1"}  # what is given unless it is drawn
@@ -91,7 +102,8 @@ def _values(name, kind):
         return ["0.1", "0.2", "0.5", "1"], BAD_NUMBERS
     if kind is Path:
         return ["model.safetensors"] if name == "model" else ["new", "folder", "new/deep/er.safetensors"], PATHS
-    return TEXT.get(name) or BAD_TEXT, BAD_TEXT
+    known = TEXT.get(name, BAD_TEXT)
+    return known[: MEANT.get(name)], [*known, *BAD_TEXT]
 
 
 def _parameters(callback):
@@ -116,6 +128,7 @@ def drawn(choose, text):
     """The arguments of one command line. `choose` takes one of a list, `text` makes any."""
     command = choose(sorted(COMMANDS))
     options, arguments, given = [], [], set()
+    spoilt = choose(range(3))  # values at most: the first bad one ends most lines, and hides the others
     for name, kind, words, optional in _parameters(COMMANDS[command]):
         if optional and choose(range(3 if len(given) < 3 else 7)):
             continue
@@ -124,7 +137,10 @@ def drawn(choose, text):
             options.append(choose([part for word in words for part in word.split("/")]))
             continue
         meant, other = _values(name, kind)
-        value = choose(meant) if choose(range(4)) else choose([*other, text()])
+        if spoilt and not choose(range(3)):
+            spoilt, value = spoilt - 1, choose([*other, text()])
+        else:
+            value = choose(meant)
         arguments += [value] if words is None else []
         options += [] if words is None else [choose(words), value]
     own = inspect.signature(COMMANDS[command]).parameters
