@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.errors import BadInput, NotSoDeepError
+from notsodeep.errors import BadInput, NotSoDeepError, NumericsWarning
 from notsodeep.experiments.registry import EXPERIMENTS
 from notsodeep.experiments.runner import run
 from notsodeep.experiments.store import Store
@@ -53,6 +53,14 @@ def test_kernels_have_the_same_bits(client, tmp_path):
         assert {path.name for path in there.folder.iterdir()} == {path.name for path in here.folder.iterdir()}
     again = write_kernels(NET, x, tmp_path / "here-True", scheduler=client, **setting)
     assert (again.found, again.computed) == (45, 0)
+    one, other = (tmp_path / "here-True" / "tangent" / "c" / "2" / column for column in "34")
+    whole, content = again["tangent"][:], one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    with pytest.warns(NumericsWarning, match=r"tangent/c/2/3 is whole, but .*; tangent/c/2/4 is"):
+        mended = write_kernels(NET, x, tmp_path / "here-True", scheduler=client, **setting)
+    assert (mended.found, mended.computed) == (43, 2)
+    np.testing.assert_array_equal(mended["tangent"][:], whole)
 
 
 def test_by_address_from_a_file_that_is_mapped(client, tmp_path):

@@ -6,7 +6,7 @@
 Samples are rows. `var_a` and `var_b` are σ_a² and σ_b², always the variance.
 """
 
-from notsodeep import errors, fixed_points
+from notsodeep import _starting, errors, fixed_points  # noqa: F401 (_starting first: what follows takes seconds)
 from notsodeep.activations import Activation, Centred, Scaled, activation, custom
 from notsodeep.advice import Advice, advise
 from notsodeep.architecture import Explicit, Implicit

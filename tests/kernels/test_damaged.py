@@ -1,15 +1,17 @@
 """Kernels on disc that something happened to, and runs that meet on one folder."""
 
+import errno
 import os
 import shutil
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels import store as stores
 from notsodeep.kernels.written import write_kernels
 
@@ -31,30 +33,122 @@ def _cut(path):
     os.truncate(path, 100)
 
 
+def _flip(path, byte=77, bit=3):
+    content = bytearray(path.read_bytes())
+    content[byte] ^= 1 << bit
+    path.write_bytes(content)
+
+
+def _exchange(one, other):
+    first, second = one.read_bytes(), other.read_bytes()
+    assert first != second
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def _from_another_run(k):
+    """Of other samples, with its mark."""
+    _write(k.parent / "other", _x(30, seed=1))
+    for chunk in ("conjugate/c/0/0", "tangent/c/0/0", "finished/c/0/0"):
+        (k / chunk).write_bytes((k.parent / "other" / chunk).read_bytes())
+
+
 DAMAGE = {
-    "a chunk": (lambda k: (k / "conjugate/c/0/0").unlink(), 1),
-    "a mirrored chunk": (lambda k: (k / "tangent/c/1/0").unlink(), 1),
-    "a chunk cut short": (lambda k: _cut(k / "conjugate/c/1/1"), 1),
-    "a mark": (lambda k: (k / "finished/c/0/1").unlink(), 1),
-    "an array": (lambda k: shutil.rmtree(k / "tangent"), 3),
-    "what an array is": (lambda k: (k / "conjugate/zarr.json").unlink(), 3),
-    "the marks": (lambda k: shutil.rmtree(k / "finished"), 3),
+    "a chunk": (lambda k: (k / "conjugate/c/0/0").unlink(), 1, {"conjugate/c/0/0": "is gone"}),
+    "a mirrored chunk": (lambda k: (k / "tangent/c/1/0").unlink(), 1, {"tangent/c/1/0": "is gone"}),
+    "a chunk cut short": (lambda k: _cut(k / "conjugate/c/1/1"), 1, {"conjugate/c/1/1": "100 bytes instead of 2052"}),
+    "a bit": (lambda k: _flip(k / "conjugate/c/0/1"), 1, {"conjugate/c/0/1": "other bits"}),
+    "a bit of a checksum": (lambda k: _flip(k / "tangent/c/1/0", -1), 1, {"tangent/c/1/0": "other bits"}),
+    "two chunks of one kernel exchanged": (
+        lambda k: _exchange(k / "conjugate/c/0/0", k / "conjugate/c/0/1"),
+        2,
+        {"conjugate/c/0/0": "another place", "conjugate/c/0/1": "another place"},
+    ),
+    "two sides of the diagonal exchanged": (
+        lambda k: _exchange(k / "conjugate/c/1/0", k / "conjugate/c/0/1"),
+        1,
+        {"conjugate/c/1/0": "another place", "conjugate/c/0/1": "another place"},
+    ),
+    "two kernels exchanged": (
+        lambda k: _exchange(k / "conjugate/c/0/0", k / "tangent/c/0/0"),
+        1,
+        {"conjugate/c/0/0": "another place", "tangent/c/0/0": "another place"},
+    ),
+    "a tile of another run, with its mark": (
+        _from_another_run,
+        1,
+        {"conjugate/c/0/0": "or run", "tangent/c/0/0": "or run"},
+    ),
+    "a bit of a mark": (lambda k: _flip(k / "finished/c/1/1", 0), 1, {"conjugate/c/1/1": "its mark is damaged"}),
+    "a mark cut short": (lambda k: os.truncate(k / "finished/c/1/1", 5), 1, {"conjugate/c/1/1": "a damaged one"}),
+    "a mark": (lambda k: (k / "finished/c/0/1").unlink(), 1, {}),
+    "an array": (lambda k: shutil.rmtree(k / "tangent"), 3, {}),
+    "what an array is": (lambda k: (k / "conjugate/zarr.json").unlink(), 3, {}),
+    "the marks": (lambda k: shutil.rmtree(k / "finished"), 3, {}),
     "an array, and what the marks are": (
         lambda k: (shutil.rmtree(k / "tangent"), (k / "finished/zarr.json").write_text("")),
         3,
+        {},
     ),
-    "nothing": (str, 0),
+    "nothing": (str, 0, {}),
 }
 
 
-@pytest.mark.parametrize(("damage", "computed"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_what_is_gone_is_computed_again(tmp_path, damage, computed):
-    whole = {name: _write(tmp_path / "k")[name][:] for name in NAMES}
+@pytest.mark.parametrize(("damage", "computed", "named"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_what_is_damaged_is_named_and_computed_again(tmp_path, damage, computed, named):
+    first = _write(tmp_path / "k")
+    whole = {name: first[name][:] for name in NAMES}
     damage(tmp_path / "k")
-    found = _write(tmp_path / "k")
+    for chunk, words in named.items():  # reading tells it too, and other chunks are read as ever
+        name, _, i, j = chunk.split("/")
+        with pytest.raises(BadInput, match=f"{chunk}' .*{words}.*made again, computes what is damaged"):
+            first[name].get_block_selection((int(i), int(j)))
+        with pytest.raises(BadInput, match=words):
+            first[name][:]
+    told = pytest.warns(NumericsWarning, match=next(iter(named))) if named else nullcontext()
+    with told:
+        found = _write(tmp_path / "k")
     assert (found.found, found.computed) == (3 - computed, computed)
+    for chunk, words in named.items():
+        assert any(chunk in each and words in each for each in found.damaged)
+    assert bool(found.damaged) == bool(named)
     for name in NAMES:
         np.testing.assert_array_equal(found[name][:], whole[name])
+
+
+def test_any_reader_of_zarr_finds_a_flipped_bit(tmp_path):
+    found = _write(tmp_path / "k")
+    plain = zarr.open_group(tmp_path / "k", mode="r")
+    np.testing.assert_array_equal(plain["tangent"][:], found["tangent"][:])
+    _flip(tmp_path / "k/tangent/c/0/0")
+    with pytest.raises(ValueError, match="checksum"):
+        plain["tangent"][:5, :5]
+    np.testing.assert_array_equal(plain["tangent"][16:, 16:], found["tangent"][16:, 16:])
+
+
+@pytest.mark.parametrize("place", ["conjugate/c/0/1", "finished/c/0/0", "tangent/c/1", "tangent/c"])
+def test_a_folder_for_a_chunk_and_a_file_for_a_folder(tmp_path, place):
+    _write(tmp_path / "k")
+    misplaced = tmp_path / "k" / place
+    if misplaced.is_dir():
+        shutil.rmtree(misplaced)
+        misplaced.write_text("a file")
+    else:
+        misplaced.unlink()
+        misplaced.mkdir()
+    with pytest.raises(BadInput, match=f"{place}' is (no file|no folder|a file)"):
+        _write(tmp_path / "k")
+
+
+def test_a_full_disc_is_told_and_goes_on_when_there_is_room(tmp_path, monkeypatch):
+    def full(_path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "_flush", full)
+        with pytest.raises(BadInput, match="the disc is full"):
+            _write(tmp_path / "k")
+    assert _write(tmp_path / "k").computed == 3
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"zarr_format": 3, "node_type": "group"}'])

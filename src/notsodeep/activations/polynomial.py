@@ -11,8 +11,16 @@ from torch import Tensor
 from notsodeep.activations.base import Activation
 from notsodeep.errors import BadInput
 
+MOST_COEFFICIENTS = 256
+"""Past some hundred terms h_k(x) and x^k leave the range of float64 on the nodes of the integrals, which take minutes there."""
+
 
 def _checked(coefficients: tuple[float, ...], what: str) -> tuple[float, ...]:
+    if len(coefficients) > MOST_COEFFICIENTS:
+        raise BadInput(
+            f"{what} has {len(coefficients)} coefficients; at most {MOST_COEFFICIENTS} can be integrated. Leave out the "
+            "smallest of the highest order."
+        )
     values = tuple(float(c) for c in coefficients)
     if not values or not all(math.isfinite(c) for c in values):
         raise BadInput(f"{what} needs at least one coefficient, all finite; got {coefficients!r}.")

@@ -5,7 +5,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +68,7 @@ def experiments_command(command: str, short_help: str, about: str, changes: str)
         if names:
             _run(chosen(names, command), full, out, device, scheduler, change or [], as_json)
         else:
-            _list(command, full)
+            _list(command, full, as_json)
 
     app.command(command, help=f"{about}\n\n{_GOES_ON}", short_help=short_help)(body)
 
@@ -112,9 +112,12 @@ def _run(
     _tell_left_out(outcome)
 
 
-def _list(command: str, full: bool) -> None:
+def _list(command: str, full: bool, as_json: bool) -> None:
     """Each experiment of the command with the settings of this size."""
     own = of_command(command)
+    if as_json:
+        print_json({name: {"title": each.title, "settings": asdict(each.config(full))} for name, each in own.items()})
+        return
     for experiment in own.values():
         stdout.print(f"{experiment.name}  {experiment.title}")
         config = experiment.config(full)

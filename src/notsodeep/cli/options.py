@@ -50,4 +50,6 @@ LabelsOption = Annotated[
     typer.Option(help="Where a file's labels are: a column by name or number, an array of an .npz, or another file."),
 ]
 FamilyOption = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
-SeedOption = Annotated[int, typer.Option(help="Of the weights, the order of the samples, and what is held out.")]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**63 - 1, help="Of the weights, the order of the samples, and what is held out.")
+]

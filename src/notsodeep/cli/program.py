@@ -9,18 +9,22 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
 from notsodeep import __version__
+from notsodeep._starting import started
+from notsodeep.cli.encoding import printable, spell_what_cannot_be_printed
 from notsodeep.errors import NotSoDeepError, NumericsWarning
 
 # No markup: what is printed may hold brackets of its own, in a path for example.
 out = Console(highlight=False, markup=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+
+_LONGEST = 1200  # characters of an error: a message that quotes an endless input keeps its beginning and its end
 
 
 class _Program(TyperGroup):
@@ -70,8 +74,10 @@ def noted() -> Iterator[None]:
 
 
 def print_json(record: dict[str, Any]) -> None:
-    """One line of JSON, which has no NaN and no infinity: they are null."""
-    typer.echo(json.dumps(_finite(record), ensure_ascii=False, allow_nan=False))
+    """One line of JSON, which has no NaN and no infinity: they are null. Characters that standard output has no sign for are
+    escaped, so that nothing is lost."""
+    line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False)
+    typer.echo(line if printable(line) else json.dumps(_finite(record), allow_nan=False))
 
 
 def _finite(value: Any) -> Any:
@@ -84,22 +90,30 @@ def _finite(value: Any) -> Any:
 
 def main() -> None:
     """The entry point: errors of the package in one line, exit code 2."""
+    started()
+    spell_what_cannot_be_printed()
     try:
         app()
     except NotSoDeepError as error:
-        err.print(f"error: {error}")
-        sys.exit(2)
+        _refuse(str(error))
     except OSError as error:
-        err.print(
-            f"error: {error.strerror or error}" + (f": {str(error.filename)[:200]}" if error.filename else "") + "."
-        )
-        sys.exit(2)
+        _refuse(f"{error.strerror or error}" + (f": {str(error.filename)[:200]}" if error.filename else "") + ".")
     except (ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
         # Numbers that nobody foresaw end in one line too; the traceback is there for who wants to report it.
         if os.environ.get("NOTSODEEP_TRACEBACK"):
             raise
-        err.print(
-            f"error: {type(error).__name__}: {error}. The numbers given are beyond what this computation can hold."
+        _refuse(
+            f"{type(error).__name__}: {error}. The numbers given are beyond what this computation can hold. "
+            "(NOTSODEEP_TRACEBACK=1 shows where.)"
         )
-        err.print("(NOTSODEEP_TRACEBACK=1 shows where.)")
-        sys.exit(2)
+
+
+def _refuse(message: str) -> NoReturn:
+    """Say what is wrong in one line, whatever the input that it quotes, and end with exit code 2."""
+    line = "".join(
+        c if c.isprintable() or "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode() for c in message
+    )
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} […] {line[-_LONGEST // 2 :]}"
+    err.print(f"error: {line}")
+    sys.exit(2)

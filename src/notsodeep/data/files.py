@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
-import tempfile
+import secrets
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM = 1 << 20  # bytes: with less than this left, a write that fails without a reason failed for want of room
 
 
 def output_folder(path: Path) -> Path:
@@ -38,19 +46,49 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
     if path.exists() and not path.is_file():
         raise BadInput(f"{str(path)!r} is no file, and is not replaced by one; name a file.")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = _new_file(path)
         write(temporary)
-        temporary.chmod(0o644)
         _flush(temporary)
         temporary.replace(path)
     except OSError as error:
-        raise BadInput(f"Cannot write {str(path)!r}: {error.strerror}.") from error
+        raise cannot_write(path, error) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
     return path
+
+
+def _new_file(path: Path) -> Path:
+    """An empty file beside `path`, with the rights of the file that it will replace, else those that the umask leaves."""
+    temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+    with suppress(OSError):
+        shutil.copymode(path, temporary)
+    return temporary
+
+
+def cannot_write(path: Path, error: OSError) -> BadInput:
+    """The error to raise where `path` could not be written; a full disc is told as one, also by who does not say why.
+
+    Args:
+        path: The file or folder that was to be written.
+        error: What the system said of it. NumPy gives no reason, only that fewer bytes were written than asked for.
+
+    Returns:
+        A `BadInput` with the reason and, of a full disc, how much room is left and what to do.
+    """
+    reason = f"{error.strerror or error or type(error).__name__}".rstrip(".")
+    try:
+        free = shutil.disk_usage(path if path.is_dir() else path.parent).free
+    except OSError:
+        return BadInput(f"Cannot write {str(path)!r}: {reason}.")
+    if error.errno in _FULL or (error.errno is None and free < _NO_ROOM):
+        return BadInput(
+            f"Cannot write {str(path)!r}: the disc is full ({reason}; {free / 2**20:.1f} MiB are free). Make room there, or "
+            "name another place.",
+            free=free,
+        )
+    return BadInput(f"Cannot write {str(path)!r}: {reason}.")
 
 
 def _flush(path: Path) -> None:
@@ -69,7 +107,13 @@ def remove_leftovers(path: Path) -> None:
 
 
 def write_array(path: Path, array: Tensor) -> Path:
-    return write_whole(path, lambda to: np.save(to, array.cpu().numpy()))
+    return write_whole(path, lambda to: _save(to, array.cpu().numpy()))
+
+
+def _save(path: Path, values: npt.NDArray[Any]) -> None:
+    # To a file that NumPy knows it writes past Python, and there a disc that is full at the last moment is not noticed.
+    with path.open("wb") as file:
+        np.lib.format.write_array(SimpleNamespace(write=file.write), values, allow_pickle=False)
 
 
 def write_columns(path: Path, columns: dict[str, Tensor]) -> Path:

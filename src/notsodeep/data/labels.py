@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from notsodeep.data.npy_header import refuse_lying_header
 from notsodeep.errors import BadInput
 
 LABEL_FILES = (".npy", ".csv", ".txt")
@@ -47,11 +48,15 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
         raise BadInput(f"There is no file of labels {str(path)!r}.")
     try:
         if path.suffix.lower() == ".npy":
+            refuse_lying_header(path, str(path))
             return np.asarray(np.load(path, allow_pickle=False))
         lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
+    except BadInput:
+        raise
     except Exception as error:  # whatever fails in reading means this
         raise BadInput(
-            f"{str(path)!r} cannot be read as labels: {error}. Write it with numpy.save, or as text with one label a line."
+            f"{str(path)!r} cannot be read as labels: {str(error)[:200]}. Write it with numpy.save, or as text with one label "
+            "a line."
         ) from error
     several = next((row for row, line in enumerate(lines) if "," in line), None)
     if several is not None:

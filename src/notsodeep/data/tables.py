@@ -14,8 +14,11 @@ import numpy as np
 from torch import Tensor
 
 from notsodeep.data.labels import LABEL_FILES, encoded, fitting, is_number, read_labels
+from notsodeep.data.npy_header import refuse_lying_header
 from notsodeep.errors import BadInput
 from notsodeep.numerics.safe import samples
+
+_QUOTED = 200  # characters of what a reader says; NumPy quotes the whole header of a file
 
 Table = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
 """The samples, and the labels that the same file holds."""
@@ -44,7 +47,8 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
     except BadInput:
         raise
     except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
-        what = _first_line(error).split(". ")[0].rstrip(".")  # NumPy goes on to advise pickles
+        what = _first_line(error).split(". ")[0].rstrip(".")[:_QUOTED]  # NumPy goes on to advise pickles
+        what = "it asks for more memory than there is" if isinstance(error, MemoryError) else what
         raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
     if array.dtype.kind not in "fiub":
         raise BadInput(
@@ -108,6 +112,7 @@ def _only_a_file(wanted: str | None, source: Source, held: str) -> None:
 
 def _npy(source: Source, wanted: str | None) -> Table:
     _only_a_file(wanted, source, "one array")
+    refuse_lying_header(source.content, source.name)
     return np.asarray(np.load(source.content, allow_pickle=False)), None
 
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from notsodeep.architecture import Network
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.prepared import Prepared, prepare
-from notsodeep.kernels.store import Index, KernelStore, Writer, get_samples
+from notsodeep.kernels.seals import Index
+from notsodeep.kernels.store import KernelStore, Writer, get_samples
 from notsodeep.kernels.tiles import fill, tile_size
 from notsodeep.numerics.safe import samples
 
@@ -122,7 +123,7 @@ def describe(
 ) -> dict[str, Any]:
     """What a store says of itself; `tau0` is the one that was given, and the one that is used."""
     return {
-        "format": 1,
+        "format": 2,
         "version": installed_version(),
         "network": exact_text(net),
         "kernels": list(kernels),

@@ -1,18 +1,47 @@
-"""Who computes the tiles: the devices of this process, or the workers of a Dask cluster. Either writes the same bits."""
+"""Who computes and checks the tiles: this process with its devices, or the workers of a Dask cluster, to the same bits."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from queue import SimpleQueue
 from typing import Any
 
 from notsodeep.errors import BadInput
 from notsodeep.kernels.job import Job, Workbench, installed_version
-from notsodeep.kernels.store import Index
+from notsodeep.kernels.seals import Index
+from notsodeep.kernels.store import KernelStore
 from notsodeep.numerics.cluster import finished, keep_freed_memory, on_every_worker, result_of
+
+_READERS = 4  # threads: enough to keep a disc busy, few enough to hold a chunk for each
+_CHECKED_AT_ONCE = 16  # tiles: a task of a cluster should take longer than sending it
+
+Checked = tuple[Index, list[str]]
+"""A tile, and what is wrong with its chunks."""
+
+
+def checked_here(store: KernelStore, tiles: list[Index]) -> Iterator[Checked]:
+    """Each tile that has a mark, with what is wrong with it."""
+    if tiles:
+        with ThreadPoolExecutor(_READERS) as readers:
+            yield from zip(tiles, readers.map(store.faults, tiles), strict=True)
+
+
+def checked_on_cluster(client: Any, job: Job, tiles: list[Index]) -> Iterator[Checked]:
+    """The same by the workers, which read the chunks themselves."""
+    if tiles:
+        _refuse_unfit_workers(client, job)
+        parts = [tiles[start : start + _CHECKED_AT_ONCE] for start in range(0, len(tiles), _CHECKED_AT_ONCE)]
+        with closing(finished(client, _check, parts, job.store)) as done:  # type: ignore[type-var]
+            for _, future in done:
+                yield from result_of(future)
+
+
+def _check(store: KernelStore, tiles: list[Index]) -> list[Checked]:
+    return [(tile, store.faults(tile)) for tile in tiles]
 
 
 def here(bench: Workbench, tiles: list[Index]) -> Iterator[Index]:

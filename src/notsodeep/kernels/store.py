@@ -1,8 +1,8 @@
 """Exact kernels in a Zarr group: an array a kernel, a chunk a tile, and a mark for each tile that is whole.
 
 A mark is set when every kernel of its tile, on both sides of the diagonal, is on the disc. So a process that is killed at any
-moment leaves tiles without a mark, which are computed again, and never half a tile with one. A mark whose chunks were removed
-or cut short since then does not count.
+moment leaves tiles without a mark, which are computed again, and never half a tile with one. It holds a seal of each chunk (see
+`seals`), so that a chunk which was removed, changed or exchanged since then is found.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from notsodeep.data.files import output_folder
+from notsodeep.data.files import cannot_write, output_folder, refuse_file
 from notsodeep.errors import BadInput
+from notsodeep.kernels.seals import SUM_BYTES, Index, fault, last_bytes, seal
 from notsodeep.kernels.tiles import tile_pairs
 
 MARKS = "finished"
@@ -29,9 +30,6 @@ _SAMPLES = "samples_"  # and the token of the run that they are for
 _ABANDONED = 3600.0  # seconds after which an unfinished file has no writer: a chunk takes one, or a few
 _ATTRIBUTE = "notsodeep"
 _NOT_COMPARED = ("tau0_used", "torch")
-
-Index = tuple[int, int]
-"""Of a tile: which block of rows, and which of columns."""
 
 
 def zarr() -> Any:
@@ -64,29 +62,66 @@ class KernelStore:
         pairs = tile_pairs(n, None if self.symmetric else n2, self._sides)
         return [(rows.start // height, columns.start // width) for rows, columns in pairs]
 
-    def missing(self) -> list[Index]:
-        """The tiles without a mark, or with one of their chunks gone."""
-        # Listed, not read: a hundred thousand marks are a hundred thousand files.
-        marked, there = self._files(MARKS, 1), [self._files(name, self._bytes) for name in self.about["kernels"]]
-        return [
-            tile for tile in self.tiles() if tile not in marked or not all(self.chunks(tile) <= own for own in there)
-        ]
+    def marked(self) -> list[Index]:
+        """The tiles with a mark; `BadInput` where a folder is in the place of a chunk, or a file in that of a folder."""
+        for name in (MARKS, *self.about["kernels"]):
+            refuse_file(self.folder / name / "c")
+            _refuse_misplaced(self.folder / name / "c")
+        return [tile for tile in self.tiles() if self.chunk_file(MARKS, tile).is_file()]
 
-    def _files(self, array: str, size: int) -> set[Index]:
-        """The chunks of an array that have as many bytes as they should: they are not compressed."""
-        files = (self.folder / array / "c").glob("*/*")
-        return {
-            (int(file.parent.name), int(file.name)) for file in files if file.name.isdigit() and _size(file) == size
-        }
+    def faults(self, tile: Index) -> list[str]:
+        """What is wrong with the chunks of a tile that has a mark, each by its file."""
+        found = []
+        for name in self.about["kernels"]:
+            for chunk in self.chunks(tile):
+                try:
+                    wrong = self.fault(name, chunk, self._content(name, chunk))
+                except OSError as error:
+                    wrong = f"cannot be read ({error.strerror})"
+                found += [] if wrong is None else [f"{name}/c/{chunk[0]}/{chunk[1]} {wrong}"]
+        return found
+
+    def fault(self, kernel: str, chunk: Index, content: npt.NDArray[np.uint8] | None) -> str | None:
+        """What is wrong with `content`, the bytes of a chunk of a kernel; None where nothing is."""
+        tile = (min(chunk), max(chunk)) if self.symmetric else chunk  # as `tiles` has it
+        try:
+            seals = np.frombuffer(self.chunk_file(MARKS, tile).read_bytes(), "<u4").reshape(self._seals)
+        except (OSError, ValueError):
+            return "belongs to a tile without a mark, or with a damaged one"
+        wanted = int(seals[self.about["kernels"].index(kernel), self.chunks(tile).index(chunk)])
+        return fault(content, self._bytes, wanted, (self.about, kernel, chunk))
+
+    def mark(self, tile: Index) -> tuple[tuple[slice, slice], npt.NDArray[np.uint32]]:
+        """Where the mark of a tile is in the array of marks, and the seals of its chunks as they are on the disc."""
+        found = np.zeros(self._seals, "uint32")
+        for k, name in enumerate(self.about["kernels"]):
+            for side, chunk in enumerate(self.chunks(tile)):
+                found[k, side] = seal(self.about, name, chunk, last_bytes(self.chunk_file(name, chunk)))
+        i, j = (slice(index * side, (index + 1) * side) for index, side in zip(tile, self._seals, strict=True))
+        return (i, j), found
+
+    def chunk_file(self, kernel: str, chunk: Index) -> Path:
+        return self.folder / kernel / "c" / str(chunk[0]) / str(chunk[1])
+
+    def _content(self, kernel: str, chunk: Index) -> npt.NDArray[np.uint8] | None:
+        try:
+            return np.frombuffer(self.chunk_file(kernel, chunk).read_bytes(), "uint8")
+        except FileNotFoundError:
+            return None
+
+    @property
+    def _seals(self) -> Index:
+        """How many a mark has: one for each kernel, and for each side of the diagonal."""
+        return len(self.about["kernels"]), 2
 
     @property
     def _bytes(self) -> int:
         height, width = self._sides
-        return height * width * int(np.dtype(self.about["dtype"]).itemsize)
+        return height * width * int(np.dtype(self.about["dtype"]).itemsize) + SUM_BYTES
 
-    def chunks(self, tile: Index) -> set[Index]:
+    def chunks(self, tile: Index) -> list[Index]:
         """Where a tile is written: on both sides of the diagonal of a symmetric kernel."""
-        return {tile, (tile[1], tile[0])} if self.symmetric else {tile}
+        return [tile, (tile[1], tile[0])] if self.symmetric and tile[0] != tile[1] else [tile]
 
     def slices(self, tile: Index) -> tuple[slice, slice]:
         rows, columns = (
@@ -108,11 +143,19 @@ class KernelStore:
                         leftover.unlink()
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:  # another run is at work here
-        return -1
+def _refuse_misplaced(folder: Path, depth: int = 2) -> None:
+    """`BadInput` where the chunks of an array are not files in folders."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                if not (entry.is_dir() if depth > 1 else entry.is_file()):
+                    what = "no folder, where chunks" if depth > 1 else "no file, where a chunk"
+                    raise BadInput(
+                        f"{entry.path!r} is {what} of the kernels should be. Remove it; what belongs there is then computed "
+                        "again."
+                    )
+                if depth > 1:
+                    _refuse_misplaced(Path(entry.path), depth - 1)
 
 
 class Writer:
@@ -126,14 +169,18 @@ class Writer:
     def write(self, tile: Index, values: Mapping[str, Tensor]) -> None:
         rows, columns = self.store.slices(tile)
         chunks = self.store.chunks(tile)
-        for name, value in values.items():
-            block = value.cpu().numpy()
-            self._arrays[name][rows, columns] = block
-            if len(chunks) == 2:
-                self._arrays[name][columns, rows] = np.ascontiguousarray(block.T)
-            for i, j in chunks:
-                _flush(self.store.folder / name / "c" / str(i) / str(j))
-        self._marks[tile] = True
+        try:
+            for name, value in values.items():
+                block = value.cpu().numpy()
+                self._arrays[name][rows, columns] = block
+                if len(chunks) == 2:
+                    self._arrays[name][columns, rows] = np.ascontiguousarray(block.T)
+                for chunk in chunks:
+                    _flush(self.store.chunk_file(name, chunk))
+            place, seals = self.store.mark(tile)
+            self._marks[place] = seals
+        except OSError as error:
+            raise cannot_write(self.store.folder, error) from error
 
 
 def _flush(path: Path) -> None:
@@ -150,7 +197,7 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
     """The group of these kernels in `folder`, made if it is not there, gone on with if it is (or emptied, without `resume`)."""
     output_folder(folder)
     if any(folder.iterdir()):
-        found = _found(folder)
+        found = described(folder)
         if resume:
             _refuse_other(folder, found, about)
             about = about | {key: found[key] for key in _NOT_COMPARED}  # τ0 as the tiles that are there have it
@@ -163,17 +210,18 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
     if absent:
         shutil.rmtree(folder / MARKS, ignore_errors=True)  # of tiles that are gone
     for name in absent:
-        _make(group, name, *kernels[name], float("nan"))
+        _make(group, name, *kernels[name], float("nan"), zarr().codecs.Crc32cCodec())
     grid = [-(-size // side) for size, side in zip(about["shape"], about["tile"], strict=True)]
-    if not _is_there(folder, group, MARKS, grid, (1, 1), "bool"):
-        _make(group, MARKS, grid, (1, 1), "bool", False)
+    marks = ([grid[0] * len(kernels), grid[1] * 2], [len(kernels), 2], "uint32")
+    if not _is_there(folder, group, MARKS, *marks):
+        _make(group, MARKS, *marks, 0, None)
     return KernelStore(folder, about)
 
 
-def _make(group: Any, name: str, shape: Any, chunks: Any, dtype: str, fill: Any) -> None:
+def _make(group: Any, name: str, shape: Any, chunks: Any, dtype: str, fill: Any, codec: Any) -> None:
     with suppress(zarr().errors.ContainsArrayError):  # another run has made it just now
         group.create_array(  # not compressed: the digits of a kernel are as good as random
-            name, shape=tuple(shape), chunks=tuple(chunks), dtype=dtype, fill_value=fill, compressors=None
+            name, shape=tuple(shape), chunks=tuple(chunks), dtype=dtype, fill_value=fill, compressors=codec
         )
 
 
@@ -194,7 +242,7 @@ def _is_there(folder: Path, group: Any, name: str, shape: Any, chunks: Any, dtyp
     return True
 
 
-def _found(folder: Path) -> dict[str, Any]:
+def described(folder: Path) -> dict[str, Any]:
     """What the group in the folder says of itself; `BadInput` where there is no such group."""
     try:
         found = zarr().open_group(folder, mode="r").attrs.get(_ATTRIBUTE)

@@ -15,30 +15,38 @@ from torch import Tensor
 from notsodeep._types import Array
 from notsodeep.architecture import Implicit, Network
 from notsodeep.data.statistics import root_mean_square, squared_norms
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.job import Job, Workbench, describe, devices, npy_file
 from notsodeep.kernels.prepared import prepare
-from notsodeep.kernels.schedulers import here, on_cluster
-from notsodeep.kernels.store import Index, drop_samples, open_store, put_samples, zarr
+from notsodeep.kernels.schedulers import Checked, checked_here, checked_on_cluster, here, on_cluster
+from notsodeep.kernels.seals import Index
+from notsodeep.kernels.store import drop_samples, open_store, put_samples, zarr
 from notsodeep.kernels.stream import KERNELS, kernel_names
 from notsodeep.kernels.tiles import TileSize, tile_size
 from notsodeep.numerics.cluster import connected
 from notsodeep.numerics.safe import positive, refuse_if_too_large, samples
 
 _BLOCKS = 3  # a tile on disc has as many blocks of the processor's cache a side: files of some ten megabytes
+_SHOWN = 5  # damaged chunks in one warning
 
 
 @dataclass(frozen=True)
 class WrittenKernels:
-    """A Zarr group in `folder`: how many tiles were there already, and how many were computed now."""
+    """A Zarr group in `folder`: how many tiles were there already, and how many were computed now; `damaged` says what was
+    wrong with chunks of tiles that were there and had to be computed again."""
 
     folder: Path
     found: int
     computed: int
+    damaged: tuple[str, ...] = ()
 
     def __getitem__(self, kernel: str) -> Any:
-        """The Zarr array of a kernel: written["conjugate"][:100, :100] reads what it needs."""
-        group = zarr().open_group(self.folder, mode="r")
+        """The Zarr array of a kernel: written["conjugate"][:100, :100] reads the chunks that it needs, and checks each: one
+        that is not what was written is `BadInput`, with its name."""
+        zarr()
+        from notsodeep.kernels.checked import open_checked
+
+        group = open_checked(self.folder)
         if kernel not in group:
             there = ", ".join(name for name in KERNELS if name in group)
             raise BadInput(f"{str(self.folder)!r} holds no kernel {kernel!r}; it holds {there or 'none'}.")
@@ -62,8 +70,9 @@ def write_kernels(
 ) -> WrittenKernels:
     """Write the exact kernels of x (against x2) into a Zarr group, an array for each, without ever holding one.
 
-    A run that was stopped, however it was, goes on with the tiles that are missing; a folder with other kernels is refused,
-    or emptied with ``resume=False``. The tiles are computed on `devices` of this process (None: all that CUDA shows, else the
+    A run that was stopped, however it was, goes on with the tiles that are missing. Those that are there are read and compared
+    with their checksums: damaged ones are named in a warning and computed again. A folder with other kernels is refused, or
+    emptied with ``resume=False``. The tiles are computed on `devices` of this process (None: all that CUDA shows, else the
     processor), or on the workers of `scheduler`: a `distributed.Client`, or its address tcp://host:port. Workers read the
     samples once each and write the tiles themselves, so that `folder` must be one that they share; `devices` are then theirs.
     For tiles of one size the bits are the same whoever computes them. `progress` is called with (tiles there, tiles in all).
@@ -84,22 +93,51 @@ def write_kernels(
     with _client(scheduler) as client:
         about = describe(net, rows, columns, names, sides, (tau0, used))
         store = open_store(Path(folder).resolve(), about, resume)
-        todo, total = store.missing(), len(store.tiles())
+        tiles, marked = store.tiles(), store.marked()
         job = Job(net, store, places, (npy_file(x), npy_file(x2)), uuid.uuid4().hex)
+        say = progress or (lambda _done, _total: None)
+        found = checked_here(store, marked) if client is None else checked_on_cluster(client, job, marked)
+        sound, damaged = _sound(found, len(tiles), say)
+        _tell(damaged, store.folder)
+        todo = [tile for tile in tiles if tile not in sound]
         if todo:
             done = (
                 here(Workbench(job, rows, columns), todo)
                 if client is None
                 else _there(client, job, rows, columns, todo)
             )
-            _follow(done, total - len(todo), total, progress)
+            _follow(done, len(sound), len(tiles), say)
         store.tidy()
-    return WrittenKernels(store.folder, total - len(todo), len(todo))
+    return WrittenKernels(store.folder, len(sound), len(todo), damaged)
 
 
-def _follow(done: Iterator[Index], found: int, total: int, progress: Callable[[int, int], None] | None) -> None:
-    say = progress or (lambda _done, _total: None)
-    say(found, total)
+def _sound(
+    checked: Iterator[Checked], total: int, say: Callable[[int, int], None]
+) -> tuple[set[Index], tuple[str, ...]]:
+    """The tiles whose chunks are all as they were written, and what is wrong with the others."""
+    sound: set[Index] = set()
+    damaged: list[str] = []
+    with closing(checked) as tiles:  # type: ignore[type-var]
+        for tile, faults in tiles:
+            damaged += faults
+            if not faults:
+                sound.add(tile)
+                say(len(sound), total)
+    return sound, tuple(damaged)
+
+
+def _tell(damaged: tuple[str, ...], folder: Path) -> None:
+    if damaged:
+        more = f"; and {len(damaged) - _SHOWN} more" if len(damaged) > _SHOWN else ""
+        warn(
+            f"Chunks in {str(folder)!r} were damaged since they were written: {'; '.join(damaged[:_SHOWN])}{more}. Their tiles "
+            "are computed again."
+        )
+
+
+def _follow(done: Iterator[Index], found: int, total: int, say: Callable[[int, int], None]) -> None:
+    if not found:
+        say(found, total)
     with closing(done) as tiles:  # type: ignore[type-var]
         for count, _ in enumerate(tiles, start=found + 1):
             say(count, total)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,8 @@ Task = TypeVar("Task")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _KEPT = 128 << 20
 _ANSWER = 5.0  # seconds that a scheduler has to answer, and then to have a worker
+_PORT = 8786  # Dask's, where none is given
+_GREETING = 1 << 20  # bytes, at most: a greeting has some hundred
 _AHEAD = 3  # tasks sent for each thread of the cluster: enough to keep it busy, few enough to hold a million tasks
 
 
@@ -34,16 +37,46 @@ def connected(scheduler: Any) -> Iterator[Any]:
         raise BadInput(
             f"scheduler is a {type(scheduler).__name__}; expected an address (tcp://host:port), a Client or a cluster of Dask."
         )
+    _refuse_dead(getattr(scheduler, "scheduler_address", scheduler))
     try:
         client = Client(scheduler, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise BadInput(
-            f"There is no Dask scheduler at {scheduler!r} ({_first_line(error)}). `dask scheduler` starts one and says its "
-            "address, tcp://host:port."
-        ) from error
+        raise _no_scheduler(scheduler, error) from error
     with client:
         _refuse_without_workers(client)
         yield client
+
+
+def _refuse_dead(address: str) -> None:
+    """`BadInput` where nobody listens at tcp://host:port, or somebody who is no scheduler of Dask: its client would ask again
+    and again in the first case, and wait for ever in the second. A scheduler greets whoever connects, with the length of what
+    it says in front."""
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    try:
+        scheme, place = parse_address(address)
+        host, port = parse_host_port(place, _PORT)
+    except (ValueError, TypeError) as error:
+        raise _no_scheduler(address, error) from error
+    if scheme != "tcp":
+        return
+    try:
+        with socket.create_connection((host, port), timeout=_ANSWER) as line:
+            said = line.recv(8, socket.MSG_WAITALL)
+    except TimeoutError as error:
+        raise _no_scheduler(address, "what is there does not answer as one") from error
+    except (OSError, ValueError, OverflowError) as error:
+        raise _no_scheduler(address, error) from error
+    if len(said) < 8 or int.from_bytes(said, "little") > _GREETING:
+        raise _no_scheduler(address, "what is there answers otherwise")
+
+
+def _no_scheduler(address: Any, why: BaseException | str) -> BadInput:
+    told = why if isinstance(why, str) else getattr(why, "strerror", None) or _first_line(why)
+    return BadInput(
+        f"There is no Dask scheduler at {address!r} ({told}). `dask scheduler` starts one and says its address, "
+        "tcp://host:port."
+    )
 
 
 def _refuse_without_workers(client: Any) -> None:
