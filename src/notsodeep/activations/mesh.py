@@ -178,7 +178,7 @@ class _Builder:
         beyond = _FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0))
         value, slope = torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
         # x itself is known to its rounding only, which φ' turns into one of φ, and φ'' ≈ φ'²/φ into one of φ'.
-        blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * slope
+        blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * own[1]
         # On a wide panel a slope is known well enough only if what it adds up to is.
         slope = torch.minimum(slope, value / (panels.upper - panels.lower)) + blind * slope / value
         return torch.stack([value + blind, slope])
