@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
-from notsodeep.errors import BadInput
-
-
-def _checked(coefficients: tuple[float, ...], what: str) -> tuple[float, ...]:
-    values = tuple(float(c) for c in coefficients)
-    if not values or not all(math.isfinite(c) for c in values):
-        raise BadInput(f"{what} needs at least one coefficient, all finite; got {coefficients!r}.")
-    return values
+from notsodeep.numerics.arguments import numbers, positive
 
 
 @dataclass(frozen=True)
@@ -28,7 +21,7 @@ class Polynomial(Activation):
     grading = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", _checked(self.coefficients, "A polynomial"))
+        object.__setattr__(self, "coefficients", numbers(self.coefficients, "The coefficients of a polynomial"))
 
     @property
     def degree(self) -> int:
@@ -63,9 +56,8 @@ class HermiteSeries(Activation):
     grading = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", _checked(self.coefficients, "A Hermite series"))
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise BadInput(f"The scale of a Hermite series must be positive, got {self.scale}.")
+        object.__setattr__(self, "coefficients", numbers(self.coefficients, "The coefficients of a Hermite series"))
+        object.__setattr__(self, "scale", positive(self.scale, "The scale of a Hermite series"))
 
     @property
     def degree(self) -> int:

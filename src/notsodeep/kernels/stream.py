@@ -13,6 +13,7 @@ from notsodeep.architecture import Network
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import prepare
 from notsodeep.kernels.tiles import TileSize, tile_pairs, tile_size
+from notsodeep.numerics.arguments import shown
 from notsodeep.numerics.safe import like
 
 KERNELS = ("conjugate", "tangent", "preactivation")
@@ -38,7 +39,7 @@ class KernelTile:
 def kernel_names(asked: Any) -> tuple[str, ...]:
     """One name or several, each once, as a tuple; `BadInput` if there is no such kernel."""
     given = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else tuple(asked)
-    unknown = [str(name) for name in given if name not in KERNELS]
+    unknown = [shown(name) for name in given if not isinstance(name, str) or name not in KERNELS]
     if unknown or not given:
         raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
     return tuple(dict.fromkeys(given))

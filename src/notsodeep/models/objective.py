@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import refuse_unreadable
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -65,6 +66,8 @@ def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
             "labels, or a list of batches, [(x, y)]."
         )
     x, y = batch
+    for name, part in (("x", x), ("y", y)):
+        refuse_unreadable(part, f"{name} of a batch")
     if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
         raise BadInput(
             f"A batch has x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}; expected at least one sample, and a "
