@@ -30,13 +30,12 @@ class Door:
     name: str
     get: Callable[[], Callable[..., Any]]
     good: dict[str, Callable[[], Any]]
-    optional: tuple[str, ...] = ()
+    replaceable: tuple[str, ...] = ()
+    """the parameters that may get a bad value, those without which it can do among them"""
     like_torch: bool = False
     """whether numbers pass through it as through a torch module: an overflow is an infinity there"""
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return (*self.good, *self.optional)
+    heavy: bool = False
+    """whether a call that is not refused takes seconds"""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torch import nn
 import notsodeep as nsd
 from notsodeep import activations, data, estimators, fixed_points, separation
 from tests.bad_calls.calls import Door
+from tests.bad_calls.values import BAD, contraction
 
 NAMESPACES = (nsd, fixed_points, activations, data, estimators, separation)
 _X = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -35,6 +36,19 @@ _ELEMENTWISE = {"derivative", "value", "square"}
 _LIKE_TORCH = {
     "ENN", "DEQ", "ReluDEQ", "DiagonalDEQ", "SteepDEQ", "Sawtooth", "Steep", "Chirps", "BooleanTarget", "Standardiser",
 }  # fmt: skip
+# Some seconds where nothing is wrong.
+_HEAVY = {"to_onnx", "advise", "compile_deq", "steep_fnn", "images"}
+# Who asks for work without end gets it.
+_WORK = {"epochs", "distil", "steps", "max_steps", "probes"}
+# Not replaced: train=True takes a minute, as it says; the others are looked at where they are written.
+_ASIDE = {
+    "advise": ("train",),
+    "custom": ("name",),
+    "moments": ("phi", "tau"),
+    "dual_map": ("phi", "tau_i", "tau_j", "lam"),
+    "Moments.scaled": ("factor", "offset"),
+    "write_kernels": ("folder", "devices", "resume"),
+}
 
 
 def _net() -> nsd.Implicit:
@@ -89,7 +103,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "folder": lambda: "written",
     "loader": lambda: [(_X.clone(), _Y.clone())],
     "epochs": lambda: 1,
-    "f": lambda: lambda z: 0.5 * torch.tanh(z) + 1.0,
+    "f": lambda: contraction,
     "z0": lambda: _X.clone(),
     "z": lambda: _X.clone(),
     "z_star": lambda: torch.zeros(2, 3, dtype=torch.float64),
@@ -251,7 +265,14 @@ def _door(name: str, value: Any, get: Callable[[], Any], skip: tuple[str, ...] =
             optional.append(parameter.name)
         else:
             good[parameter.name] = GOOD[parameter.name]
-    return Door(name, get, good, tuple(optional), like_torch=bool(_LIKE_TORCH & set(name.split("."))))
+    replaceable = tuple(each for each in (*good, *optional) if each not in _ASIDE.get(name, ()))
+    parts = set(name.split("."))
+    return Door(name, get, good, replaceable, bool(_LIKE_TORCH & parts), bool(_HEAVY & parts))
 
 
-DOORS = tuple(door for door in _doors() if door.parameters)
+def bad_values(parameter: str) -> tuple[str, ...]:
+    """The names of the bad values for a parameter of this name."""
+    return tuple(name for name in BAD if not (parameter in _WORK and name in ("2**40", "2**62")))
+
+
+DOORS = tuple(door for door in _doors() if door.replaceable)

@@ -193,7 +193,7 @@ def advise(
     unit variance, and the advice says so. `say` is told what is being done.
     """
     train, seed = flag(train, "train"), checked_seed(seed)
-    say = str if say is None else function(say, "say", "a function of a text")
+    say = str if say is None else function(say, "say", "a function of a text", 1)
     rows = samples(x).detach().cpu()
     columns = Columns.of(rows)
     say("measuring what kernels, neighbours and trees learn")

@@ -93,7 +93,7 @@ class Rows:
 
     def _checked(self, part: Any, places: Tensor) -> Tensor:
         try:
-            rows = samples(part if isinstance(part, Tensor) else np.asarray(part), self.name)
+            rows = samples(part if isinstance(part, Tensor) else np.asarray(part), self.name, self.dtype)
         except BadInput as error:
             if "rows" not in error.data:
                 raise
@@ -141,7 +141,11 @@ class Targets:
     def read(self, index: slice) -> Tensor:
         """(rows, K) in float64."""
         part = self.source[index]
-        part = part.detach().cpu() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+        part = (
+            part.detach().cpu()
+            if isinstance(part, Tensor)
+            else torch.from_numpy(np.array(part, dtype=np.int64 if self.classes else np.float64))
+        )
         if self.classes is not None:
             return functional.one_hot(part.long(), self.classes).to(torch.float64)
         values = part.to(torch.float64).reshape(len(part), -1)

@@ -211,7 +211,7 @@ def _require_callable(f: object, inputs: object, args: object) -> None:
     if not callable(f):
         raise BadInput(f"f must be a function of the state, got {type(f).__name__}.")
     for given, name in ((inputs, "inputs"), (args, "args")):
-        if given is None:
+        if given is None and name == "args":
             continue
         if not (isinstance(given, list | tuple) and all(isinstance(a, Tensor) for a in given)):
             raise BadInput(

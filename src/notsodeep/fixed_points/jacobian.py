@@ -33,7 +33,7 @@ def spectral_radius(
         generator: Of the vector that the products begin with.
     """
     generator = checked_generator(generator)
-    function(f, "f", "a function of the state")
+    function(f, "f", "a function of the state", 1)
     layout = _layout(z, samples)
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
@@ -66,7 +66,7 @@ def jacobian_penalty(
     Ref: Bai, Koltun & Kolter (2021).
     """
     probes, generator = count(probes, "probes"), checked_generator(generator)
-    function(f, "f", "a function of the state")
+    function(f, "f", "a function of the state", 1)
     layout = _layout(z, 0)
     state = layout.pack(z)
     with torch.enable_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ class KernelTile:
 
 def kernel_names(asked: Any) -> tuple[str, ...]:
     """One name or several, each once, as a tuple; `BadInput` if there is no such kernel."""
-    given = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else tuple(asked)
+    given = tuple(asked) if isinstance(asked, list | tuple | set | frozenset | dict) else (asked,)
     unknown = [shown(name) for name in given if not isinstance(name, str) or name not in KERNELS]
     if unknown or not given:
         raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")

@@ -65,5 +65,5 @@ def _as_tensor(y: Any) -> Tensor:
     array = label_array(y)
     if array.dtype.kind in "USO":
         array = np.unique(array.astype(str), return_inverse=True)[1].reshape(array.shape)
-    values = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+    values = torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64, order="C"))
     return values.to(torch.int64) if values.dtype == torch.bool else values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import shown
 from notsodeep.numerics.safe import refuse_unreadable
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -56,6 +57,14 @@ def _classes(y: Tensor, outputs: int) -> Tensor:
             f"from 0 to {outputs - 1}."
         )
     return y.long()
+
+
+def require_batches(loader: Any, name: str) -> None:
+    """`BadInput` for what gives no batches: anything but an iterable, and a tensor, whose rows are none."""
+    if not isinstance(loader, Iterable) or isinstance(loader, Tensor | str | bytes):
+        raise BadInput(
+            f"{name} must give batches: a DataLoader, Batches(x, y) or a list of them, [(x, y)]; got {shown(loader)}."
+        )
 
 
 def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
-from notsodeep.models.objective import pair, targets_of
-from notsodeep.numerics.arguments import instance, numbers
+from notsodeep.models.objective import pair, require_batches, targets_of
+from notsodeep.numerics.arguments import numbers
 
 Features = Callable[[Tensor], Tensor]
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
@@ -192,7 +192,7 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
     if readout is None or getattr(readout, "weight", None) is None:
         raise BadInput("fit_readout needs a network with a readout: DEQ(…, out_features=…) or ENN(…, out_features=…).")
     ridges = numbers(ridges, "ridges", least=0.0)  # before the features are computed
-    instance(loader, Iterable, "loader", "a DataLoader, Batches(x, y) or a list of batches, [(x, y)]")
+    require_batches(loader, "loader")
     like, features = readout.weight, cast(Features, module.features)
 
     def stream() -> Iterator[tuple[Tensor, Tensor]]:

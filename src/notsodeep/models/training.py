@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.models import randomness
+from notsodeep.models import objective, randomness
 from notsodeep.models.checkpoint import Checkpoint, Epoch, Run
 from notsodeep.models.objective import Loss, evaluate, pair, usual_loss
-from notsodeep.numerics.arguments import count, flag, instance, path, shown
+from notsodeep.numerics.arguments import count, flag, function, instance, path, shown
 from notsodeep.numerics.progress import bar
 
 _SECONDS = 60.0  # of work that a kill may cost, at most
@@ -68,7 +68,7 @@ def fit(
     instance(module, nn.Module, "module", "a network, a torch.nn.Module")
     for name, batches in (("loader", loader), ("validation", validation)):
         if batches is not None or name == "loader":
-            instance(batches, Iterable, name, "a DataLoader, Batches(x, y) or a list of batches, [(x, y)]")
+            objective.require_batches(batches, name)
     resume, progress = flag(resume, "resume"), progress if isinstance(progress, str) else flag(progress, "progress")
     checkpoint = None if checkpoint is None else path(checkpoint, "checkpoint")
     trained = [weight for weight in module.parameters() if weight.requires_grad]
@@ -125,6 +125,8 @@ def _train(
     module.train()
     for x, y in batches:
         value = loss(module(x), y)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise BadInput(f"loss(out, y) must be one number, a tensor of no axes; it returned {shown(value)}.")
         number = value.item()
         if not math.isfinite(number):
             raise NotConverged(
@@ -196,10 +198,8 @@ def _refuse_unusable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.
         )
     if isinstance(schedule, ReduceLROnPlateau):
         raise BadInput("ReduceLROnPlateau wants a measure at each step; use patience=…, or another scheduler.")
-    if loss is not None and not callable(loss):
-        raise BadInput(
-            f"loss must be a function of the outputs and y, such as torch.nn.functional.mse_loss; got {shown(loss)}."
-        )
+    if loss is not None:
+        function(loss, "loss", "a function of the outputs and y, such as torch.nn.functional.mse_loss", 2)
 
 
 def _settings(

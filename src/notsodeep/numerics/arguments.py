@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable
+from inspect import signature
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
 
@@ -139,12 +140,33 @@ def instance(value: Any, kind: type | tuple[type, ...], name: str, wanted: str) 
     return value
 
 
-def function(value: Any, name: str, wanted: str) -> Callable[..., Any]:
-    """`value` if it can be called, or `BadInput` that says what is `wanted`."""
+def function(value: Any, name: str, wanted: str, arity: int) -> Callable[..., Any]:
+    """`value` if it can be called with so many arguments, or `BadInput` that says what is `wanted`."""
     if not callable(value) or isinstance(value, type):
         raise BadInput(f"{name} must be {wanted}, got {_kind(value)}.")
     called: Callable[..., Any] = value
+    if not takes(called, arity):
+        raise BadInput(
+            f"{name} must be {wanted}; this one does not take {arity} argument{'s' * (arity > 1)} by position."
+        )
     return called
+
+
+def takes(f: Callable[..., Any], count: int) -> bool:
+    """Whether f takes so many arguments by position; True where its signature does not tell."""
+    if isinstance(f, nn.Module):
+        if f._forward_pre_hooks:  # which may change them
+            return True
+        f = f.forward
+    try:
+        own = signature(f, follow_wrapped=False)
+    except (TypeError, ValueError):  # builtins have none
+        return True
+    try:
+        own.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def seed(value: Any, name: str = "seed") -> int:

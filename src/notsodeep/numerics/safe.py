@@ -35,8 +35,9 @@ __all__ = [
 _LARGEST = 1e50
 
 
-def samples(x: Array, name: str = "x") -> Tensor:
-    """`x` as an (n, p) float tensor on its own device, or `BadInput` that says which row is wrong."""
+def samples(x: Array, name: str = "x", products: torch.dtype = torch.float64) -> Tensor:
+    """`x` as an (n, p) float tensor on its own device, or `BadInput` that says which row is wrong; `products` is the type in
+    which its inner products must be numbers."""
     tensor = _as_tensor(x, name)
     if tensor.ndim != 2:
         hint = "; one sample is x[None, :]" if tensor.ndim == 1 else ""
@@ -58,6 +59,11 @@ def samples(x: Array, name: str = "x") -> Tensor:
         raise BadInput(
             f"The largest entry of {name} is {largest:.1e}; beyond {_LARGEST:.0e} (or all below {1 / _LARGEST:.0e}) products "
             "of norms leave the range of float64. Rescale the data."
+        )
+    if p * largest**2 > torch.finfo(products).max:
+        raise BadInput(
+            f"The largest entry of {name} is {largest:.1e}, and products of {p} such leave the range of {_name(products)}. "
+            "Rescale the data, or give them in float64."
         )
     return tensor
 
@@ -167,6 +173,8 @@ def label_array(y: Any, name: str = "y") -> np.ndarray[Any, Any]:
         ) from None
     if values.ndim == 0:
         raise BadInput(f"{name} = {shown(y)} is one label; expected one for each sample.")
+    if values.dtype.kind == "O" and any(isinstance(value, list | tuple | dict | np.ndarray) for value in values.flat):
+        raise BadInput(f"{name} has rows of different lengths; expected one label a sample, or as many for each.")
     if values.dtype.kind not in "fiubUSO":
         raise BadInput(f"{name} holds {values.dtype}; expected classes, or real numbers.")
     return values

@@ -39,7 +39,7 @@ class BooleanTarget:
         instance(self.name, str, "name", "a word")
         count(self.dimension, "dimension", most=_MOST_DIMENSIONS)
         for part in ("function", "unseen"):
-            function(getattr(self, part), part, "a function of x (n, d)")
+            function(getattr(self, part), part, "a function of x (n, d)", 1)
 
     def __call__(self, x: Array) -> Any:
         """(n, d) → (n, 1)."""
