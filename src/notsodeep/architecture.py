@@ -23,7 +23,7 @@ from notsodeep.activations import Activation, ActivationLike, Centred, activatio
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.gaussian.variance import equilibrium_deviation
-from notsodeep.numerics.arguments import flag, norm, positive
+from notsodeep.numerics.arguments import flag, norm, variance
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ class Implicit:
 
     def __init__(self, phi: ActivationLike, var_a: float, var_b: float | None = None, centre: bool = True) -> None:
         object.__setattr__(self, "phi", activation(phi))
-        object.__setattr__(self, "var_a", positive(var_a, "var_a", " (it is σ_a², a variance)"))
+        object.__setattr__(self, "var_a", variance(var_a, "var_a", " (it is σ_a², a variance)"))
         default_hint = f" (by default it is 1 − var_a = {1 - self.var_a:g}; give var_b)" if var_b is None else ""
-        object.__setattr__(self, "var_b", positive(1.0 - self.var_a if var_b is None else var_b, "var_b", default_hint))
+        object.__setattr__(self, "var_b", variance(1.0 - self.var_a if var_b is None else var_b, "var_b", default_hint))
         object.__setattr__(self, "centre", flag(centre, "centre"))
 
     def __str__(self) -> str:

@@ -35,10 +35,10 @@ def refuse_unfit_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs:
 
 
 def _refuse_unfit(out: Any, shape: tuple[int, int]) -> None:
-    if not all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
-        raise BadInput(f"out is a {type(out).__name__}; expected {_KINDS}.")
     if isinstance(out, Tensor):
         refuse_unreadable(out, "out")
+    if not all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
+        raise BadInput(f"out is a {type(out).__name__}; expected {_KINDS}.")
     if tuple(out.shape) != shape:
         raise BadInput(f"out has shape {tuple(out.shape)}; the kernel is {shape[0]} × {shape[1]}.")
     dtype = getattr(out.dtype, "name", str(out.dtype).removeprefix("torch."))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -61,7 +62,7 @@ def _classes(y: Tensor, outputs: int) -> Tensor:
 
 def require_batches(loader: Any, name: str) -> None:
     """`BadInput` for what gives no batches: anything but an iterable, and a tensor, whose rows are none."""
-    if not isinstance(loader, Iterable) or isinstance(loader, Tensor | str | bytes):
+    if not isinstance(loader, Iterable) or isinstance(loader, Tensor | np.ndarray | str | bytes):
         raise BadInput(
             f"{name} must give batches: a DataLoader, Batches(x, y) or a list of them, [(x, y)]; got {shown(loader)}."
         )

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
 
-LARGEST_NORM = 1e60
-"""Of a norm that kernels are computed from: its fourth power is still a number of float64, and so is one over it."""
+SMALLEST_NORM, LARGEST_NORM = 1e-60, 1e60
+"""Of norms, and variances, that kernels are computed from: their fourth powers are still numbers of float64."""
 
 _MOST = 2**63 - 1
 _SHOWN = 60
@@ -57,7 +57,7 @@ def counts(values: Any, name: str, least: int = 1) -> tuple[int, ...]:
     """`values`, a list or a tuple, as whole numbers ≥ `least`, or `BadInput`."""
     if not isinstance(values, list | tuple | range):
         raise BadInput(f"{name} must be a list of whole numbers ≥ {least}, got {shown(values)}.")
-    return tuple(count(value, f"An entry of {name}", least) for value in values)
+    return tuple(count(value, name.removesuffix("s"), least) for value in values)
 
 
 def number(value: Any, name: str, hint: str = "") -> float:
@@ -102,10 +102,21 @@ def not_negative(value: Any, name: str, hint: str = "") -> float:
 def norm(value: Any, name: str = "tau0") -> float:
     """`value` as the norm of a sample that kernels can be computed from, or `BadInput`."""
     found = positive(value, name)
-    if not 1.0 / LARGEST_NORM <= found <= LARGEST_NORM:
+    if not SMALLEST_NORM <= found <= LARGEST_NORM:
         raise BadInput(
             f"{name} = {found:.3g} is a norm whose powers leave the range of float64 (beyond {LARGEST_NORM:.0e}, or below "
-            f"{1.0 / LARGEST_NORM:.0e}). Rescale the data."
+            f"{SMALLEST_NORM:.0e}). Rescale the data."
+        )
+    return found
+
+
+def variance(value: Any, name: str, hint: str = "") -> float:
+    """`value` as a variance that kernels can be computed from, or `BadInput`."""
+    found = positive(value, name, hint)
+    if not SMALLEST_NORM <= found <= LARGEST_NORM:
+        raise BadInput(
+            f"{name} = {found:.3g} is a variance whose powers leave the range of float64: it must lie between "
+            f"{SMALLEST_NORM:.0e} and {LARGEST_NORM:.0e}{hint}."
         )
     return found
 

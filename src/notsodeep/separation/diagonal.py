@@ -20,6 +20,8 @@ from notsodeep.numerics.safe import real, refuse_if_too_large
 _NEWTON_STEPS, _NEWTON_RTOL = 200, 1e-13
 _FLOW_RTOL, _FLOW_ATOL = 1e-10, 1e-12
 _LARGEST_COEFFICIENT = 1e100
+_MOST_EVALUATIONS = 100_000  # of the flow, some seconds
+_SHORTEST = 1e-100  # a time in which nothing changes, and which LSODA would cut into steps of zero
 
 
 class DiagonalDEQ(nn.Module):
@@ -65,15 +67,33 @@ def gradient_descent(X: Tensor, y: Tensor, steps: int, rate: float = 2e-2) -> Di
 def gradient_flow(X: Tensor, y: Tensor, beta0: Tensor, time: float) -> Tensor:
     """β(time) of β' = −(Xᵀ(Xβ − y)) ⊙ β⁴: gradient descent on ½‖Xβ − y‖² in w, with steps without end."""
     x, wanted = _arrays(X, y)
+    start, time = _start(beta0, x), not_negative(time, "time")
+    if time < _SHORTEST:
+        return torch.from_numpy(start.copy())
+    evaluations = 0
+
+    def slope(_: float, beta: np.ndarray) -> np.ndarray:
+        nonlocal evaluations
+        evaluations += 1
+        found: np.ndarray = -(x.T @ (x @ beta - wanted)) * beta**4
+        if evaluations > _MOST_EVALUATIONS or not np.isfinite(found).all():
+            raise NotConverged(
+                f"The gradient flow was not followed to its end: after {evaluations} evaluations β' is as large as "
+                f"{np.abs(found).max():.2g}. Take a shorter time, or rescale X and y.",
+                residual=float(np.abs(found).max()),
+                steps=evaluations,
+            )
+        return found
+
     found = solve_ivp(
-        lambda _, beta: -(x.T @ (x @ beta - wanted)) * beta**4,
-        (0.0, not_negative(time, "time")),
-        _start(beta0, x),
+        slope,
+        (0.0, time),
+        start,
         method="LSODA",
         rtol=_FLOW_RTOL,
         atol=_FLOW_ATOL,
     )
-    if not found.success:
+    if not found.success or not np.isfinite(found.y[:, -1]).all():
         raise NotConverged(f"The gradient flow stopped: {found.message}", residual=float("nan"), steps=len(found.t))
     return torch.from_numpy(found.y[:, -1])
 
@@ -89,6 +109,8 @@ def flow_limit(X: Tensor, y: Tensor, beta0: Tensor) -> Tensor:
         raise BadInput("The flow is one of β > 0: every entry of beta0 must be positive.")
     left, sizes, rows = np.linalg.svd(x, full_matrices=False)
     kept = sizes > 1e-12 * sizes.max()
+    if not kept.any():
+        raise BadInput("Every sample of X is zero: it says nothing of β.")
     basis, reduced = rows[kept], (left[:, kept].T @ wanted) / sizes[kept]
     nu = np.zeros(len(basis))
     level = start**-3.0
@@ -138,7 +160,8 @@ def gotu_bound(f_k: float) -> float:
 
     Ref: [wu2024], learning dynamics.
     """
-    if not _coefficient(f_k, "f_k") > 0.0:
+    f_k = _coefficient(f_k, "f_k")
+    if not f_k > 0.0:
         raise BadInput(f"The bound is for a coefficient f_k > 0, got {f_k!r}.")
     return float(4.0 * (f_k - (4.0 + 3.0 * f_k) ** (-1.0 / 3.0)) ** 2)
 
