@@ -19,7 +19,7 @@ import torch
 
 from notsodeep.errors import NotSoDeepError
 
-LONGEST = 10.0  # seconds
+LONGEST, LONGEST_HEAVY = 10.0, 60.0  # seconds, of a machine that may be busy
 _DEEP = 4
 
 
@@ -63,9 +63,10 @@ def defect_of(door: Door, replaced: dict[str, Callable[[], Any]], shown: dict[st
     call = f"{door.name}({', '.join(f'{name}={value}' for name, value in shown.items())})"
     arguments = {name: make() for name, make in (door.good | replaced).items()}
     odd = any(_odd(value) for value in arguments.values())
-    function, before, started = door.get(), _files(), time.monotonic()
+    function, before, limit = door.get(), _files(), LONGEST_HEAVY if door.heavy else LONGEST
+    started = time.monotonic()
     try:
-        with _at_most(LONGEST), warnings.catch_warnings():
+        with _at_most(limit), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = function(**arguments)
             if isinstance(result, Iterator):
@@ -74,21 +75,21 @@ def defect_of(door: Door, replaced: dict[str, Callable[[], Any]], shown: dict[st
         if not str(error).strip():
             return Defect(call, "empty message", "", repr(error))
         left = sorted(_files() - before)
-        return Defect(call, "file left behind", "", str(left)) if left else _slow(call, started)
+        return Defect(call, "file left behind", "", str(left)) if left else _slow(call, started, limit)
     except Hang:
-        return Defect(call, "hang", "", f"over {LONGEST:g} s")
+        return Defect(call, "hang", "", f"over {limit:g} s")
     except BaseException as error:
         if _raised_by_sklearn(error) or _callers_own(error):
             return None
         return Defect(call, type(error).__name__, _where(error), str(error).split("\n")[0][:200])
     if not odd and not door.like_torch and _odd(result):
         return Defect(call, "NaN or infinity", "", repr(result)[:200])
-    return _slow(call, started)
+    return _slow(call, started, limit)
 
 
-def _slow(call: str, started: float) -> Defect | None:
+def _slow(call: str, started: float, limit: float) -> Defect | None:
     seconds = time.monotonic() - started
-    return Defect(call, "hang", "", f"{seconds:.1f} s") if seconds > LONGEST else None
+    return Defect(call, "hang", "", f"{seconds:.1f} s") if seconds > limit else None
 
 
 @contextmanager

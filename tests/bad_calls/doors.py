@@ -47,7 +47,7 @@ _ASIDE = {
     "moments": ("phi", "tau"),
     "dual_map": ("phi", "tau_i", "tau_j", "lam"),
     "Moments.scaled": ("factor", "offset"),
-    "write_kernels": ("folder", "devices", "scheduler", "resume", "progress"),
+    "write_kernels": ("folder", "tau0", "devices", "scheduler", "resume", "progress"),
 }
 
 

@@ -13,6 +13,7 @@ from notsodeep.numerics.safe import real
 from notsodeep.numerics.spectrum import spectral_norm
 
 Kernel = Array | LowRankPlusDiagonal
+_LARGEST = 1e140
 
 
 def relative_gap(reference: Kernel, other: Kernel) -> float:
@@ -54,4 +55,10 @@ def _dense(kernel: Kernel, name: str) -> Tensor:
     dense = real(kernel, name, (None, None), torch.float64)
     if dense.numel() == 0:
         raise BadInput(f"{name} is empty: shape {tuple(dense.shape)}.")
+    largest = float(dense.abs().max())
+    if largest and not 1.0 / _LARGEST <= largest <= _LARGEST:
+        raise BadInput(
+            f"The largest entry of {name[0].lower()}{name[1:]} is {largest:.1e}; beyond {_LARGEST:.0e} (or all below "
+            f"{1.0 / _LARGEST:.0e}) its square leaves the range of float64. Divide both kernels by one number."
+        )
     return dense

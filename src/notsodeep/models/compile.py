@@ -86,7 +86,7 @@ def compile_deq(
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
     rows = samples(x).to(deq.B)
     checks.batch(rows, deq.in_features, deq.B, "DEQ")
-    distil, progress = count(distil, "distil", least=0), flag(progress, "progress")
+    distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")

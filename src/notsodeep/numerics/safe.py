@@ -172,7 +172,7 @@ def label_array(y: Any, name: str = "y") -> np.ndarray[Any, Any]:
             f"{name} has rows of different lengths; expected one label a sample, or as many for each."
         ) from None
     if values.ndim == 0:
-        raise BadInput(f"{name} = {shown(y)} is one label; expected one for each sample.")
+        raise BadInput(f"{name} = {shown(y)} is no array; give one label a sample.")
     if values.dtype.kind == "O" and any(isinstance(value, list | tuple | dict | np.ndarray) for value in values.flat):
         raise BadInput(f"{name} has rows of different lengths; expected one label a sample, or as many for each.")
     if values.dtype.kind not in "fiubUSO":
