@@ -77,7 +77,7 @@ def numbers(values: Any, name: str, least: float = -math.inf) -> tuple[float, ..
     found = tuple(number(value, f"An entry of {name}") for value in _listed(values))
     if not found or min(found) < least:
         wanted = "number" if least == -math.inf else f"number ≥ {least:g}"
-        raise BadInput(f"{name} = {shown(values)} must hold one {wanted} at least, and no other.")
+        raise BadInput(f"{name} = {shown(values)} must hold at least one {wanted}, and no other.")
     return found
 
 
