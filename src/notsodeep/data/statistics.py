@@ -56,7 +56,7 @@ class MixtureStatistics:
         norm(self.tau0)
         classes, n = len(real(self.t, "t", (None,))), len(real(self.psi, "psi", (None,)))
         real(self.T, "T", (classes, classes))
-        real(self.J, "J", (n, classes))
+        real(self.J, "J", (n, classes if n else None))  # sums of a stream have no row
 
     @classmethod
     def from_mixture(cls, mixture: GaussianMixture, x: Array, y: Any) -> MixtureStatistics:

@@ -44,7 +44,7 @@ class Steps:
     count: int
 
     def __post_init__(self) -> None:
-        count(self.count, "The number of steps of Steps(12)")
+        count(self.count, "The count of Steps")
 
 
 How = Loop | Steps

@@ -187,4 +187,5 @@ class TiledKernel:
 
 def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
     """One number a sample, none of them negative."""
-    return torch.as_tensor(checked_ridge(ridge, len(like))).to(like).expand(len(like)).clone()
+    found = checked_ridge(ridge, len(like))
+    return torch.as_tensor(found, dtype=like.dtype, device=like.device).expand(len(like)).clone()

@@ -39,7 +39,8 @@ class KernelTile:
 def kernel_names(asked: Any) -> tuple[str, ...]:
     """One name or several, each once, as a tuple; `BadInput` if there is no such kernel."""
     given = tuple(asked) if isinstance(asked, list | tuple | set | frozenset | dict) else (asked,)
-    unknown = [shown(name) for name in given if not isinstance(name, str) or name not in KERNELS]
+    strange = [name for name in given if not isinstance(name, str) or name not in KERNELS]
+    unknown = [name[:60] if isinstance(name, str) else shown(name) for name in strange]
     if unknown or not given:
         raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
     return tuple(dict.fromkeys(given))

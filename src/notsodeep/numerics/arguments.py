@@ -232,8 +232,8 @@ def path(value: Any, name: str = "path") -> Path:
 
 
 def as_number(value: Any) -> float:
-    """`value` as a float; NaN, which is within no bounds, where it is no real number."""
-    found = None if isinstance(value, str) else _float(value)
+    """`value` as a float; NaN, which is within no bounds, where it is no real number that torch takes."""
+    found = _float(value) if isinstance(value, int | float | np.integer | np.floating | Tensor) else None
     return math.nan if found is None else found
 
 
