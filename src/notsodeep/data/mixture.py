@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, number
+from notsodeep.numerics.arguments import count, is_whole, number, shown
 from notsodeep.numerics.arguments import generator as checked_generator
 from notsodeep.numerics.safe import real, refuse_if_too_large
 
@@ -61,7 +61,7 @@ class GaussianMixture:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """n samples (n, p) and their classes (n,), as balanced as n allows, class after class."""
-        n, generator = count(n, "n"), checked_generator(generator)
+        n, generator = _number_of_samples(n), checked_generator(generator)
         refuse_if_too_large(n, 2 * self.p, torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
         y = torch.arange(n) * self.classes // n
         noise = torch.randn(n, self.p, dtype=torch.float64, generator=generator)
@@ -103,6 +103,12 @@ def _covariances(given: Tensor | Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
         return whole
     forms = tuple(_form(form) for form in given)
     return torch.stack(forms) if len({form.shape for form in forms}) == 1 else forms
+
+
+def _number_of_samples(n: Any) -> int:
+    if is_whole(n) and n < 1:
+        raise BadInput(f"Cannot draw n = {shown(n)} samples; n must be a whole number ≥ 1, got {shown(n)}.")
+    return count(n, "n")
 
 
 def _form(given: Any) -> Tensor:
