@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,7 @@ from notsodeep.activations import Activation, ActivationLike, Centred, activatio
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.gaussian.variance import equilibrium_deviation
-from notsodeep.numerics.safe import positive
+from notsodeep.numerics.arguments import flag, norm, variance
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class Implicit:
 
     def __init__(self, phi: ActivationLike, var_a: float, var_b: float | None = None, centre: bool = True) -> None:
         object.__setattr__(self, "phi", activation(phi))
-        object.__setattr__(self, "var_a", positive(var_a, "var_a", " (it is σ_a², a variance)"))
+        object.__setattr__(self, "var_a", variance(var_a, "var_a", " (it is σ_a², a variance)"))
         default_hint = f" (by default it is 1 − var_a = {1 - self.var_a:g}; give var_b)" if var_b is None else ""
-        object.__setattr__(self, "var_b", positive(1.0 - self.var_a if var_b is None else var_b, "var_b", default_hint))
-        object.__setattr__(self, "centre", bool(centre))
+        object.__setattr__(self, "var_b", variance(1.0 - self.var_a if var_b is None else var_b, "var_b", default_hint))
+        object.__setattr__(self, "centre", flag(centre, "centre"))
 
     def __str__(self) -> str:
         tail = "" if self.centre else ", centre=False"
@@ -52,7 +53,7 @@ class Implicit:
     def deviation(self, tau0: float) -> float:
         """τ* of a sample of norm τ0: τ*² = σ_a² E[φ²(τ*ξ)] + σ_b² τ0², with φ centred at τ* if `centre`."""
         solve = _deviation if self.phi.may_change else _kept_deviation
-        return solve(self.phi, self.var_a, self.var_b * positive(tau0, "tau0") ** 2, self.centre)
+        return solve(self.phi, self.var_a, self.var_b * norm(tau0) ** 2, self.centre)
 
     def centred(self, tau0: float) -> Implicit:
         """The same network with its offset E[φ(τ*ξ)] written into the activation; itself if `centre=False`."""
@@ -102,7 +103,7 @@ class Explicit:
     layers: tuple[Activation, ...]
 
     def __init__(self, layers: ActivationLike | Iterable[ActivationLike]) -> None:
-        one = isinstance(layers, str | Activation) or not isinstance(layers, Iterable)
+        one = isinstance(layers, str | bytes | Activation | Tensor | np.ndarray) or not isinstance(layers, Iterable)
         given: list[Any] = [layers] if one else list(layers)  # type: ignore[arg-type]
         if not given:
             raise BadInput("An explicit network needs at least one hidden layer; pass for example ['relu', 'relu'].")
@@ -117,14 +118,14 @@ class Explicit:
 
     def deviations(self, tau0: float) -> tuple[float, ...]:
         """τ̃_0 … τ̃_L: τ̃_l² = E[σ_l²(τ̃_{l−1}ξ)]."""
-        taus = [positive(tau0, "tau0")]
+        taus = [norm(tau0)]
         for layer in self.layers:
             taus.append(math.sqrt(float(moments_at(layer, taus[-1]).gamma2)))
         return tuple(taus)
 
     def centred(self, tau0: float) -> Explicit:
         """The network with each layer centred at its own input deviation: σ_l − E[σ_l(τ̃_{l−1}ξ)]."""
-        tau = positive(tau0, "tau0")
+        tau = norm(tau0)
         layers: list[Activation] = []
         for layer in self.layers:
             layers.append(_centred_at(layer, tau))

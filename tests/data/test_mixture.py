@@ -57,7 +57,7 @@ def test_bad_mixtures():
         nsd.GaussianMixture(torch.zeros(2, 4), torch.ones(3))
     with pytest.raises(nsd.BadInput, match="negative"):
         nsd.GaussianMixture(torch.zeros(2, 4), torch.tensor([1.0, -1.0]))
-    with pytest.raises(nsd.BadInput, match="n = 0"):
+    with pytest.raises(nsd.BadInput, match="n must be a whole number ≥ 1, got 0"):
         nsd.GaussianMixture.two_classes(9).sample(0)
     with pytest.raises(nsd.BadInput, match="do not fit"):
         nsd.GaussianMixture(torch.zeros(2, 4), [1.0, torch.ones(3)])
@@ -65,7 +65,7 @@ def test_bad_mixtures():
         nsd.GaussianMixture(torch.zeros(2, 4), [1.0, torch.ones(4), torch.eye(4)])
     with pytest.raises(nsd.BadInput, match="negative"):
         nsd.GaussianMixture(torch.zeros(2, 4), [1.0, -torch.ones(4)])
-    with pytest.raises(nsd.BadInput, match="neither a number"):
+    with pytest.raises(nsd.BadInput, match="no array of real numbers"):
         nsd.GaussianMixture(torch.zeros(2, 4), ["wide", 1.0])
 
 

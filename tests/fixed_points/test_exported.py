@@ -175,7 +175,7 @@ def test_bad_arguments():
         exported(Layer("closure", keep=(2,)))
     with pytest.raises(nsd.BadInput, match=r"into a loop.*z\.shape\[0\].*Steps"):
         exported(Layer("outside"))
-    with pytest.raises(nsd.BadInput, match="Steps takes a whole number"):
+    with pytest.raises(nsd.BadInput, match="count of Steps must be a whole number"):
         Steps(0)
     with pytest.raises(nsd.BadInput, match=r"as Loop\(\) or as Steps"), exporting("loop"):
         pass

@@ -68,7 +68,7 @@ def test_tau0_must_be_positive(tau0):
 
 
 def test_an_unknown_readout_is_refused_with_the_known_ones():
-    with pytest.raises(nsd.BadInput, match="features or preactivation"):
+    with pytest.raises(nsd.BadInput, match="choose from features, preactivation"):
         nsd.tangent_kernel(RELU, _x(), readout="logits")
 
 

@@ -214,7 +214,7 @@ def test_errors_carry_numbers_and_a_remedy(monkeypatch):
     with pytest.raises(BadInput, match="ridge"):
         TiledKernel(RELU, data()).add_ridge(torch.ones(3))
     for ridge in (float("nan"), float("inf"), torch.full((90,), torch.inf)):
-        with pytest.raises(BadInput, match="NaN or infinity"):
+        with pytest.raises(BadInput, match=r"NaN or infinity|not a finite number"):
             TiledKernel(RELU, data(), ridge=ridge)
     with pytest.raises(BadInput, match="'a' is not a number"):
         TiledKernel(RELU, data(), ridge="a")
@@ -225,14 +225,14 @@ def test_errors_carry_numbers_and_a_remedy(monkeypatch):
         with pytest.raises(BadInput, match="90"):
             op.solve(torch.ones(shape))
     for k in (0, 1.5, True):
-        with pytest.raises(BadInput, match=f"k = {k}"):
+        with pytest.raises(BadInput, match=f"k must be a whole number ≥ 1, got {k}"):
             op.eigvalsh(k)
     with pytest.raises(BadInput, match=r"k = 1\.5"):
         op.eigsh(1.5)
     for choice in ("sharp", Sharp, 3):
         with pytest.raises(BadInput, match="choose Plain"):
             op.solve(normal(90), choice)
-    with pytest.raises(BadInput, match=r"rank = 1\.5"):
+    with pytest.raises(BadInput, match=r"rank must be a whole number ≥ 1, got 1\.5"):
         op.solve(normal(90), Nystrom(1.5))
     for vector in ([1.0] * 90, np.ones(90, complex), np.full(90, "a"), torch.ones(90) * 1j):
         with pytest.raises(BadInput, match="real numbers in a tensor or a numpy array"):

@@ -207,7 +207,7 @@ def test_a_nan_in_a_late_block_is_named(form):
         ({"ridge": "a"}, "ridges"),
         ({"y": torch.arange(500) * 10**6}, "A fit of 499000001 targets .* without gaps"),
         ({"y": torch.arange(500) * 10**6, "form": "equivalent"}, "A fit of 499000001 targets .* without gaps"),
-        ({"block": 0}, "block = 0"),
+        ({"block": 0}, "block must be a whole number ≥ 1, got 0"),
         ({"x": torch.zeros(500)}, r"shape \(500,\)"),
         ({"y": torch.full((500,), -1)}, "from 0"),
         ({"statistics": SharpStatistics.from_sample(torch.rand(9, 3))}, "20 features, its statistics 3"),

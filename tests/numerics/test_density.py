@@ -87,7 +87,7 @@ def test_float32_and_numbers_in_words():
 
 
 def test_errors():
-    with pytest.raises(BadInput, match="at least 1"):
+    with pytest.raises(BadInput, match="whole number ≥ 1"):
         density(probes=0)
     with pytest.raises(BadInput, match="0 to 1"):
         density().quantile(1.5)

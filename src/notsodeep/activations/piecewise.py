@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.activations.base import Activation
-from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import number, positive
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Rectifier(Activation):
     grading = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.positive) and math.isfinite(self.negative)):
-            raise BadInput(f"The slopes of a rectifier must be finite, got {self.positive} and {self.negative}.")
+        for side in ("positive", "negative"):
+            object.__setattr__(self, side, number(getattr(self, side), f"The {side} slope"))
 
     @property
     def alpha(self) -> float:
@@ -105,8 +105,8 @@ class HardTanh(Activation):
     grading = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.a) and math.isfinite(self.c) and self.c > 0):
-            raise BadInput(f"hard_tanh needs a finite slope a and a threshold c > 0, got a = {self.a}, c = {self.c}.")
+        object.__setattr__(self, "a", number(self.a, "The slope a of hard_tanh"))
+        object.__setattr__(self, "c", positive(self.c, "The threshold c of hard_tanh"))
 
     @property
     def kinks(self) -> tuple[float, ...]:
@@ -135,8 +135,7 @@ class Elu(Activation):
     kinks = (0.0,)
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.scale):
-            raise BadInput(f"The scale of elu must be finite, got {self.scale}.")
+        object.__setattr__(self, "scale", number(self.scale, "The scale of elu"))
 
     @property
     def lipschitz(self) -> float:

@@ -10,20 +10,19 @@ from torch import Tensor
 
 from notsodeep.activations.base import Activation
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import numbers, positive
 
 MOST_COEFFICIENTS = 256
 """Past some hundred terms h_k(x) and x^k leave the range of float64 on the nodes of the integrals, which take minutes there."""
 
 
 def _checked(coefficients: tuple[float, ...], what: str) -> tuple[float, ...]:
-    if len(coefficients) > MOST_COEFFICIENTS:
+    values = numbers(coefficients, what)
+    if len(values) > MOST_COEFFICIENTS:
         raise BadInput(
-            f"{what} has {len(coefficients)} coefficients; at most {MOST_COEFFICIENTS} can be integrated. Leave out the "
-            "smallest of the highest order."
+            f"{what} are {len(values)}; at most {MOST_COEFFICIENTS} can be integrated. Leave out the smallest of the highest "
+            "order."
         )
-    values = tuple(float(c) for c in coefficients)
-    if not values or not all(math.isfinite(c) for c in values):
-        raise BadInput(f"{what} needs at least one coefficient, all finite; got {coefficients!r}.")
     return values
 
 
@@ -36,7 +35,7 @@ class Polynomial(Activation):
     grading = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", _checked(self.coefficients, "A polynomial"))
+        object.__setattr__(self, "coefficients", _checked(self.coefficients, "The coefficients of a polynomial"))
 
     @property
     def degree(self) -> int:
@@ -71,9 +70,8 @@ class HermiteSeries(Activation):
     grading = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", _checked(self.coefficients, "A Hermite series"))
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise BadInput(f"The scale of a Hermite series must be positive, got {self.scale}.")
+        object.__setattr__(self, "coefficients", _checked(self.coefficients, "The coefficients of a Hermite series"))
+        object.__setattr__(self, "scale", positive(self.scale, "The scale of a Hermite series"))
 
     @property
     def degree(self) -> int:

@@ -15,6 +15,7 @@ from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linea
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.smooth import Arctan, Cos, Erf, Gaussian, Gelu, Sigmoid, Silu, Sin, Softplus, Tanh
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import shown
 
 ActivationLike = str | Activation | Callable[[Tensor], Tensor]
 
@@ -58,7 +59,7 @@ def activation(spec: ActivationLike) -> Activation:
     if callable(spec):
         return custom(spec)
     raise BadInput(
-        f"{spec!r} is no activation; pass a name, an expression in x, an Activation or an element-wise torch function."
+        f"{shown(spec)} is no activation; pass a name, an expression in x, an Activation or an element-wise torch function."
     )
 
 

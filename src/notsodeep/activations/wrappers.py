@@ -8,6 +8,7 @@ from torch import Tensor
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.mesh import Mesh
+from notsodeep.numerics.arguments import instance, number
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,9 @@ class Wrapper(Activation):
     """What an affine change of φ's values leaves as it is."""
 
     inner: Activation
+
+    def __post_init__(self) -> None:
+        instance(self.inner, Activation, "inner", "an Activation, as activation('relu') gives one")
 
     @property
     def kinks(self) -> tuple[float, ...]:
@@ -58,6 +62,10 @@ class Centred(Wrapper):
 
     offset: float
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "offset", number(self.offset, "offset"))
+
     def __call__(self, x: Tensor) -> Tensor:
         return self.inner(x) - self.offset
 
@@ -73,6 +81,10 @@ class Scaled(Wrapper):
     """factor·φ(x)."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "factor", number(self.factor, "factor"))
 
     @property
     def jumps(self) -> tuple[tuple[float, float], ...]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import label_array
 
 
 def encoded_targets(y: Any, n: int) -> tuple[Tensor, bool]:
@@ -31,16 +32,6 @@ def encoded_targets(y: Any, n: int) -> tuple[Tensor, bool]:
     if 2 * len(names) > n:
         raise BadInput(f"y holds {len(names)} classes for {n} samples; if these are numbers, give them as floats.")
     return _standardised(functional.one_hot(torch.from_numpy(codes)).double(), each=False), True
-
-
-def label_array(y: Any) -> np.ndarray[Any, Any]:
-    """y as numpy has it."""
-    if isinstance(y, Tensor):
-        return (y.float() if y.dtype == torch.bfloat16 else y).detach().cpu().numpy()
-    try:
-        return np.asarray(y)
-    except ValueError:
-        raise BadInput("y has rows of different lengths; expected one label a sample, or as many for each.") from None
 
 
 def _standardised(targets: Tensor, each: bool = True) -> Tensor:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.advice.features import Columns
-from notsodeep.advice.labels import encoded_targets, label_array
+from notsodeep.advice.labels import encoded_targets
 from notsodeep.architecture import Implicit
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.design import design
 from notsodeep.errors import BadInput
-from notsodeep.models.checks import count
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.arguments import count
+from notsodeep.numerics.safe import label_array, samples
 from notsodeep.separation.flops import Flops
 from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
 from notsodeep.separation.training import Samples, Schedule, Trained, equal_cost, evaluate, train

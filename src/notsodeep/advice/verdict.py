@@ -15,6 +15,8 @@ from notsodeep._types import Array
 from notsodeep.advice.evidence import Evidence, LeftOut, evidence
 from notsodeep.advice.features import Columns
 from notsodeep.advice.race import Race, Say, race
+from notsodeep.numerics.arguments import flag, function
+from notsodeep.numerics.arguments import seed as checked_seed
 from notsodeep.numerics.safe import samples
 
 LEARNABLE = 0.95
@@ -190,9 +192,11 @@ def advise(
     `test` = (x, y), or on 30 % of the samples held out. Where one feature holds over 90 % of x's variance, each is scaled to
     unit variance, and the advice says so. `say` is told what is being done.
     """
+    train, seed = flag(train, "train"), checked_seed(seed)
+    say = str if say is None else function(say, "say", "a function of a text", 1)
     rows = samples(x).detach().cpu()
     columns = Columns.of(rows)
-    (say or str)("measuring what kernels, neighbours and trees learn")
+    say("measuring what kernels, neighbours and trees learn")
     measured = evidence(columns(rows), y, generator=torch.Generator().manual_seed(seed))
     found = Advice(measured, dominated=columns.largest if columns.scaled else None)
     if not train:

@@ -15,6 +15,7 @@ from notsodeep.data.cifar import read_batch
 from notsodeep.data.idx import read_idx
 from notsodeep.data.store import Archive, StoredFile, obtain
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import flag, shown
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
@@ -44,8 +45,9 @@ def images(
     in the cache, and downloaded into the cache otherwise.
     """
     chosen = image_set(name)
-    if split not in chosen.files:
-        raise BadInput(f"{name} has no split {split!r}; it has {' and '.join(chosen.files)}.")
+    if not isinstance(split, str) or split not in chosen.files:
+        raise BadInput(f"{name} has no split {shown(split)}; it has {' and '.join(chosen.files)}.")
+    download = flag(download, "download")
     files = chosen.files[split] if batches is None else _batches(chosen, name, split, batches)
     try:
         paths = obtain(files, name, download, chosen.archive)
@@ -59,10 +61,10 @@ def images(
 
 def image_set(name: str) -> ImageSet:
     """The set of that name; fashion_mnist is fashion-mnist."""
-    try:
-        return IMAGE_SETS[name.replace("_", "-")]
-    except KeyError:
-        raise BadInput(f"There is no image set {name!r}; there are {', '.join(IMAGE_SETS)}.") from None
+    known = name.replace("_", "-") if isinstance(name, str) else ""
+    if known not in IMAGE_SETS:
+        raise BadInput(f"There is no image set {shown(name)}; there are {', '.join(IMAGE_SETS)}.")
+    return IMAGE_SETS[known]
 
 
 def _batches(chosen: ImageSet, name: str, split: str, batches: Sequence[int]) -> tuple[StoredFile, ...]:

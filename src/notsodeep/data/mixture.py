@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import count, is_whole, number, shown
+from notsodeep.numerics.arguments import generator as checked_generator
+from notsodeep.numerics.safe import real, refuse_if_too_large
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +25,7 @@ class GaussianMixture:
     covariances: Tensor | Sequence[Any]
 
     def __post_init__(self) -> None:
-        means = torch.as_tensor(self.means, dtype=torch.float64)
+        means = real(self.means, "means").double()
         covariances = _covariances(self.covariances)
         object.__setattr__(self, "means", means)
         object.__setattr__(self, "covariances", covariances)
@@ -34,8 +37,6 @@ class GaussianMixture:
                 f"means {tuple(means.shape)} and covariances {shown} do not fit; expected (K, p) and (K,) for isotropic, "
                 "(K, p) for diagonal or (K, p, p) for full covariances, or K of them, each (), (p,) or (p, p)."
             )
-        if not all(bool(torch.isfinite(values).all()) for values in (means, *covariances)):
-            raise BadInput("The means and covariances of a mixture must be finite.")
         if any(form.ndim < 2 and bool((form < 0).any()) for form in covariances):
             raise BadInput("A variance of the mixture is negative.")
 
@@ -50,16 +51,18 @@ class GaussianMixture:
     @classmethod
     def two_classes(cls, p: int, separation: float = 8.0, spread: float = 8.0) -> GaussianMixture:
         """The mixture of [ling2024]: μ_a = separation·e_{8(a−1)+1}, C_a = (1 + spread (a−1)/√p) I, a = 1, 2."""
-        if p < 9:
+        if count(p, "p") < 9:
             raise BadInput(f"The two-class mixture puts its second mean on feature 9, so it needs p ≥ 9; got p = {p}.")
+        separation, spread = number(separation, "separation"), number(spread, "spread")
+        refuse_if_too_large(2, p, torch.float64, torch.device("cpu"), "a smaller p", "A mixture's means")
         means = torch.zeros(2, p, dtype=torch.float64)
         means[0, 0] = means[1, 8] = separation
         return cls(means, torch.tensor([1.0, 1.0 + spread / math.sqrt(p)], dtype=torch.float64))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """n samples (n, p) and their classes (n,), as balanced as n allows, class after class."""
-        if n < 1:
-            raise BadInput(f"Cannot draw n = {n} samples; n must be at least 1.")
+        n, generator = _number_of_samples(n), checked_generator(generator)
+        refuse_if_too_large(n, 2 * self.p, torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
         y = torch.arange(n) * self.classes // n
         noise = torch.randn(n, self.p, dtype=torch.float64, generator=generator)
         for a, form in enumerate(self.covariances):
@@ -96,13 +99,21 @@ class GaussianMixture:
 def _covariances(given: Tensor | Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
     """One tensor if the classes' forms agree, one a class otherwise."""
     if not isinstance(given, list | tuple):
-        whole: Tensor = torch.atleast_1d(torch.as_tensor(given, dtype=torch.float64))
+        whole: Tensor = torch.atleast_1d(_form(given))
         return whole
-    try:
-        forms = tuple(torch.as_tensor(form, dtype=torch.float64) for form in given)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"A covariance of the mixture is neither a number, a vector nor a matrix: {error}.") from error
+    forms = tuple(_form(form) for form in given)
     return torch.stack(forms) if len({form.shape for form in forms}) == 1 else forms
+
+
+def _number_of_samples(n: Any) -> int:
+    if is_whole(n) and n < 1:
+        raise BadInput(f"Cannot draw n = {shown(n)} samples; n must be a whole number ≥ 1, got {shown(n)}.")
+    return count(n, "n")
+
+
+def _form(given: Any) -> Tensor:
+    """A variance, variances or a covariance in float64."""
+    return real(given, "A covariance of the mixture").double()
 
 
 def _root(covariance: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.arguments import count, instance, shown
+from notsodeep.numerics.safe import label_array, refuse_unreadable, samples
 
 _ENTRIES = 2**22  # of a block: large enough for a matrix product, small beside the data
 _RUN = 64  # consecutive rows of a sample, where rows cannot be picked one by one
@@ -42,6 +43,8 @@ class Rows:
         name: str = "x",
     ) -> Rows:
         """The rows of x; `block` of them at once, by default some four million numbers."""
+        if isinstance(x, Tensor):
+            refuse_unreadable(x, name)
         shape = getattr(x, "shape", None)
         if shape is None or not hasattr(x, "__getitem__"):
             raise BadInput(
@@ -49,10 +52,11 @@ class Rows:
             )
         if len(shape) != 2 or 0 in shape:
             raise BadInput(f"{name} has shape {tuple(shape)}; expected (n, p), one row a sample, and at least one.")
-        if block is not None and (isinstance(block, bool) or not isinstance(block, int) or block < 1):
-            raise BadInput(f"block = {block!r} rows cannot be read at once; expected a whole number, at least 1.")
-        if dtype not in (None, torch.float32, torch.float64):
-            raise BadInput(f"dtype = {dtype}; sums are taken of torch.float32 or torch.float64.")
+        block = None if block is None else count(block, "block")
+        if not (dtype is None or isinstance(dtype, torch.dtype)) or dtype not in (None, torch.float32, torch.float64):
+            raise BadInput(f"dtype = {shown(dtype)}; sums are taken of torch.float32 or torch.float64.")
+        if standardiser is not None:
+            instance(standardiser, Standardiser, "standardiser", "a Standardiser, as Standardiser.of(x) gives one")
         return cls(x, dtype or _dtype(x), block or max(64, _ENTRIES // shape[1]), standardiser, name)
 
     @property
@@ -76,7 +80,7 @@ class Rows:
 
     def sample(self, size: int, generator: torch.Generator | None = None) -> Tensor:
         """`size` rows without repetition, in their order: each at random, or runs of 64 where only slices can be read."""
-        n = len(self)
+        n, size = len(self), count(size, "size")
         if size >= n:
             return torch.cat([part for _, part in self.blocks()])
         generator = generator or torch.Generator().manual_seed(0)
@@ -89,7 +93,7 @@ class Rows:
 
     def _checked(self, part: Any, places: Tensor) -> Tensor:
         try:
-            rows = samples(part if isinstance(part, Tensor) else np.asarray(part), self.name)
+            rows = samples(part if isinstance(part, Tensor) else np.asarray(part), self.name, self.dtype)
         except BadInput as error:
             if "rows" not in error.data:
                 raise
@@ -113,12 +117,14 @@ class Targets:
 
     @classmethod
     def of(cls, y: Any, n: int) -> Targets:
-        values = y if hasattr(y, "shape") and hasattr(y, "__getitem__") else np.asarray(y)
+        if isinstance(y, Tensor):
+            refuse_unreadable(y, "y")
+        values = y if hasattr(y, "shape") and hasattr(y, "__getitem__") else label_array(y)
         if not values.shape or values.shape[0] != n or len(values.shape) > 2 or 0 in values.shape:
             raise BadInput(f"y has shape {tuple(values.shape)}; expected ({n},) or ({n}, K), one target a row of x.")
         if values.dtype.is_floating_point if isinstance(values, Tensor) else values.dtype.kind == "f":
             return cls(values, None)
-        labels = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        labels = label_array(values)
         if labels.ndim != 1 or labels.dtype.kind not in "iub" or labels.min() < 0:
             raise BadInput("y must hold real numbers, or classes as whole numbers from 0, one a sample.")
         return cls(labels, int(labels.max()) + 1)
@@ -135,7 +141,11 @@ class Targets:
     def read(self, index: slice) -> Tensor:
         """(rows, K) in float64."""
         part = self.source[index]
-        part = part.detach().cpu() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
+        part = (
+            part.detach().cpu()
+            if isinstance(part, Tensor)
+            else torch.from_numpy(np.array(part, dtype=np.int64 if self.classes else np.float64))
+        )
         if self.classes is not None:
             return functional.one_hot(part.long(), self.classes).to(torch.float64)
         values = part.to(torch.float64).reshape(len(part), -1)

@@ -15,6 +15,7 @@ from notsodeep.data.settings import number, settings, whole, wholes
 from notsodeep.data.standardiser import Standardiser, standardised
 from notsodeep.data.tables import READERS, read_table
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import flag, is_whole, path, shown
 from notsodeep.numerics.safe import refuse_if_too_large, samples
 
 __all__ = ["Dataset", "Standardiser", "as_found", "as_is", "image_settings", "load", "standardised"]
@@ -44,21 +45,22 @@ def load(spec: str, standardise: bool | None = None, labels: str | int | None = 
     Image sets (mnist, fashion-mnist, cifar10, cifar10-vgg19) take split=train|test, n (so many samples at random, by seed),
     classes=6/8 (only these) and, for cifar10, batches=1/2."""
     found = as_found(spec, labels)
-    if as_is(spec, standardise):
+    if as_is(os.fspath(spec), standardise):
         return found
     return Dataset(standardised(found.x), found.y, f"{found.description}, centred and scaled to τ0 = 1", found.classes)
 
 
 def as_is(spec: str, standardise: bool | None) -> bool:
     """Whether the data stay as they are: a mixture does unless told otherwise."""
-    return standardise is False or (standardise is None and spec.partition(":")[0] == "gmm")
+    chosen = None if standardise is None else flag(standardise, "standardise")
+    return chosen is False or (chosen is None and spec.partition(":")[0] == "gmm")
 
 
 def as_found(spec: str, labels: str | int | None = None) -> Dataset:
     """The data of `spec` before anything is done to them."""
-    if not isinstance(spec, str | os.PathLike):
-        raise BadInput(f"load takes a name or the path of a file, got {type(spec).__name__}; arrays need no loading.")
-    spec = os.fspath(spec)
+    spec = spec_of(spec)
+    if labels is not None and not is_whole(labels) and not isinstance(labels, str | os.PathLike):
+        raise BadInput(f"labels = {shown(labels)}; expected a column's name or number, or the path of a file.")
     name, _, arguments = spec.partition(":")
     known = {"gmm": _mixture, "digits": _digits}
     if name in known or image_settings(spec) is not None:
@@ -69,6 +71,13 @@ def as_found(spec: str, labels: str | int | None = None) -> Dataset:
         found = _file(Path(spec), labels)
     x = samples(found.x, f"The data of {spec!r}")
     return Dataset(x, found.y, f"{found.description}, {x.shape[0]} samples × {x.shape[1]} features", found.classes)
+
+
+def spec_of(spec: object) -> str:
+    """`spec` as text, or `BadInput` where it names nothing."""
+    if not isinstance(spec, str | os.PathLike):
+        raise BadInput(f"load takes a name or the path of a file, got {type(spec).__name__}; arrays need no loading.")
+    return str(path(spec, "The name of the data"))
 
 
 def image_settings(spec: str) -> dict[str, str] | None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from notsodeep.data.sources import Dataset, as_found, as_is, image_settings
+from notsodeep.data.sources import Dataset, as_found, as_is, image_settings, spec_of
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import seed as checked_seed
+from notsodeep.numerics.arguments import share
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,7 @@ def load_split(
     """The data that `spec` names (as for `load`), in two parts. An image set has its own test set (n, seed and batches then
     mean the training set only); of everything else the share `held_out` is drawn at random by `seed`. The mean and the
     scale come from the training set alone."""
+    spec = spec_of(spec)
     split = _own(spec, labels) if image_settings(spec) is not None else _drawn(spec, labels, held_out, seed)
     if as_is(spec, standardise):
         return split
@@ -49,8 +52,7 @@ def _own(spec: str, labels: str | int | None) -> Split:
 
 
 def _drawn(spec: str, labels: str | int | None, held_out: float, seed: int) -> Split:
-    if not 0.0 < held_out < 1.0:
-        raise BadInput(f"held_out = {held_out:g} must lie between 0 and 1, e.g. 0.2 for a fifth.")
+    held_out, seed = share(held_out, "held_out"), checked_seed(seed)
     whole = as_found(spec, labels)
     n = len(whole.x)
     if n < 2:

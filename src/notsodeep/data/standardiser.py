@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.arguments import positive
+from notsodeep.numerics.safe import real, samples
 
 _ENTRIES = 2**20
 """Of a block of rows that is summed in float64, so that no float64 copy of all the data is made."""
@@ -22,6 +23,10 @@ class Standardiser:
     mean: Tensor
     """(p,), float64"""
     scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", real(self.mean, "mean", (None,), torch.float64))
+        object.__setattr__(self, "scale", positive(self.scale, "scale"))
 
     @classmethod
     def of(cls, x: Tensor) -> Standardiser:

@@ -13,7 +13,8 @@ from torch import Tensor
 from notsodeep._types import Array
 from notsodeep.data.mixture import GaussianMixture
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import samples
+from notsodeep.numerics.arguments import instance, norm
+from notsodeep.numerics.safe import label_array, real, samples
 
 _NORMS_AT_ONCE = 1 << 18  # numbers: a cache's worth
 
@@ -51,9 +52,16 @@ class MixtureStatistics:
     J: Tensor
     """(n, K)"""
 
+    def __post_init__(self) -> None:
+        norm(self.tau0)
+        classes, n = len(real(self.t, "t", (None,))), len(real(self.psi, "psi", (None,)))
+        real(self.T, "T", (classes, classes))
+        real(self.J, "J", (n, classes if n else None))  # sums of a stream have no row
+
     @classmethod
     def from_mixture(cls, mixture: GaussianMixture, x: Array, y: Any) -> MixtureStatistics:
         """The exact statistics of samples drawn from a known mixture."""
+        instance(mixture, GaussianMixture, "mixture", "a GaussianMixture")
         data = samples(x).to(torch.float64)
         labels = _labels(y, data, mixture.classes)
         if data.shape[1] != mixture.p:
@@ -134,7 +142,7 @@ def _mean_squared_products(noise: Tensor, labels: Tensor, counts: Tensor) -> Ten
 
 def _labels(y: Any, data: Tensor, classes: int | None = None) -> Tensor:
     """Classes as 0 … K−1 on the data's device; any values when `classes` is None."""
-    values = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    values = label_array(y)
     if values.shape != (len(data),):
         raise BadInput(f"y has shape {values.shape}; expected ({len(data)},), one label a row of x.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():

@@ -21,7 +21,8 @@ from notsodeep.errors import BadInput, NoMatch
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
-from notsodeep.numerics.safe import positive, samples
+from notsodeep.numerics.arguments import instance, norm
+from notsodeep.numerics.safe import samples
 from notsodeep.numerics.tolerances import CENTRED_ATOL
 from notsodeep.scalars import Scalars, scalars
 
@@ -62,8 +63,9 @@ def design(
     if not isinstance(net, Implicit):
         raise BadInput(f"design() starts from an Implicit network, got {type(net).__name__}.")
     names = matched_names(match)
+    instance(family, str, "family", f"a word, one of auto, hermite, {', '.join(FAMILIES)}")
     data = None if x is None else samples(x)
-    radius = positive(tau0, "tau0") if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
+    radius = norm(tau0) if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
     _refuse_uncentred(net, radius)
     target = scalars(net, radius)
     if not all(torch.isfinite(torch.tensor(getattr(target, name))) for name in names):

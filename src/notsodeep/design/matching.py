@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import shown
 from notsodeep.scalars import Scalars
 
 MATCHES: dict[str, tuple[str, ...]] = {
@@ -18,8 +19,8 @@ MATCHES: dict[str, tuple[str, ...]] = {
 
 def matched_names(match: str) -> tuple[str, ...]:
     """The four scalars that decide the kernel `match`."""
-    if match not in MATCHES:
-        raise BadInput(f"There is no kernel {match!r} to match; choose {' or '.join(MATCHES)}.")
+    if not isinstance(match, str) or match not in MATCHES:
+        raise BadInput(f"There is no kernel {shown(match)} to match; choose {' or '.join(MATCHES)}.")
     return MATCHES[match]
 
 

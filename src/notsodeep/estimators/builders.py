@@ -13,6 +13,7 @@ from notsodeep.design import design
 from notsodeep.estimators.inputs import radius
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
+from notsodeep.numerics.arguments import instance
 
 _TRIAL_SAMPLES = 300
 
@@ -26,6 +27,9 @@ def build_matched(
     net: Implicit, family: str, x: Tensor, width: int, outputs: int | None, draw: torch.Generator
 ) -> nn.Module:
     """The explicit network matched to that DEQ."""
+    instance(
+        family, str, "family", "a word, as in design(family='auto')"
+    )  # what cannot be hashed is no key of the cache
     explicit = _designed(net, family, radius(x))
     if explicit is None:  # a Hermite design of unknown length: the data chooses
         explicit = design(net, x=x[:_TRIAL_SAMPLES], tau0=radius(x), family=family).explicit

@@ -13,7 +13,7 @@ from notsodeep.architecture import Implicit
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.prepared import pair_equation
-from notsodeep.numerics.safe import positive
+from notsodeep.numerics.arguments import choice, norm, positive
 
 try:
     from gpytorch.constraints import Interval, Positive
@@ -51,10 +51,9 @@ class DEQKernel(Kernel):  # type: ignore[misc]
     ) -> None:
         super().__init__(active_dims=active_dims)
         net = Implicit(activation, var_a, var_b)
-        if kernel not in ("conjugate", "tangent"):
-            raise BadInput(f"There is no kernel {kernel!r}; choose conjugate or tangent.")
+        choice(kernel, "kernel", ("conjugate", "tangent"))
         self.largest_var_a = _largest(net, largest_var_a, tau0)
-        self.phi, self.kernel, self.tau0 = net.phi, kernel, positive(tau0, "tau0")
+        self.phi, self.kernel, self.tau0 = net.phi, kernel, norm(tau0)
         for name, value, constraint in (
             ("raw_var_a", net.var_a, Interval(_SMALLEST, self.largest_var_a)),
             ("raw_var_b", net.var_b, Positive()),

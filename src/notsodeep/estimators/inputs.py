@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from notsodeep.data.standardiser import Standardiser
 from notsodeep.data.statistics import tau0
 from notsodeep.errors import BadInput
 from notsodeep.models.readout import RIDGES
+from notsodeep.numerics.arguments import flag, not_negative
 
 _DTYPES = [np.float64, np.float32]
 
@@ -39,7 +39,7 @@ class Standardised(BaseEstimator):
 
     def _remember(self, rows: Tensor) -> Tensor:
         self.standardiser_ = Standardiser(torch.zeros(rows.shape[1], dtype=torch.float64), 1.0)
-        if self.standardise:
+        if flag(self.standardise, "standardise"):
             try:
                 self.standardiser_ = Standardiser.of(rows)
             except BadInput:  # equal samples have no scale of their own
@@ -64,9 +64,7 @@ def ridges(ridge: Any) -> tuple[float, ...]:
     """The one given, or all those to choose from."""
     if ridge is None:
         return RIDGES
-    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0.0 <= float(ridge) < float("inf"):
-        raise BadInput(f"ridge must be a number ≥ 0, or None to have it chosen; got {ridge!r}.")
-    return (float(ridge),)
+    return (not_negative(ridge, "ridge", ", or None to have it chosen"),)
 
 
 def radius(x: Tensor) -> float:

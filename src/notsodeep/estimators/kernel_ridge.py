@@ -11,7 +11,6 @@ from torch import Tensor
 
 from notsodeep.architecture import Implicit
 from notsodeep.data.statistics import MixtureStatistics
-from notsodeep.errors import BadInput
 from notsodeep.estimators.inputs import radius, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.kernels.equivalent import equivalent_cross, equivalent_kernel
@@ -19,6 +18,7 @@ from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.sharp import sharp_cross, sharp_kernel
 from notsodeep.models.objective import targets_of
 from notsodeep.models.readout import in_batches
+from notsodeep.numerics.arguments import choice
 from notsodeep.numerics.operators import LowRankPlusDiagonal
 
 Gram = Tensor | LowRankPlusDiagonal
@@ -76,10 +76,8 @@ class _KernelRidge(Learner):
         self.standardise = standardise
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
-        if self.form not in _FORMS:
-            raise BadInput(f"There is no form {self.form!r}; choose {', '.join(_FORMS)}.")
-        if self.kernel not in ("conjugate", "tangent"):
-            raise BadInput(f"There is no kernel {self.kernel!r}; choose conjugate or tangent.")
+        choice(self.form, "form", _FORMS)
+        choice(self.kernel, "kernel", ("conjugate", "tangent"))
         targets = targets_of(y, outputs).to(x.dtype)
         self.tau0_ = radius(x)
         gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)

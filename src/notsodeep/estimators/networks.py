@@ -14,6 +14,7 @@ from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.models.batches import Batches
 from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.models.training import fit as train
+from notsodeep.numerics.arguments import count, positive
 
 
 class _Network(Learner):
@@ -47,14 +48,14 @@ class _Network(Learner):
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
-        draw = generator(self.random_state)
+        draw, epochs = generator(self.random_state), count(self.epochs, "epochs", least=0)
         self.network_ = self._build(x, outputs, draw)
         self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges(self.ridge)).ridge
-        if self.epochs:
+        if epochs:
             if not y.is_floating_point():
                 scale_to_logits(self.network_, Batches(x, y, 1024, draw))
-            optimiser = torch.optim.AdamW(self.network_.parameters(), lr=self.rate)
-            train(self.network_, Batches(x, y, self.batch_size, draw), self.epochs, optimiser=optimiser, progress=False)
+            optimiser = torch.optim.AdamW(self.network_.parameters(), lr=positive(self.rate, "rate"))
+            train(self.network_, Batches(x, y, self.batch_size, draw), epochs, optimiser=optimiser, progress=False)
 
     def _outputs(self, x: Tensor) -> Tensor:
         return in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))

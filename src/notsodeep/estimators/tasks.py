@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from notsodeep.estimators.inputs import Standardised
+from notsodeep.numerics.safe import real
 
 
 class Learner(Standardised):
@@ -52,7 +53,7 @@ class Regresses(RegressorMixin, Learner):
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to samples X (n, p) with numbers y, (n,) or (n, K)."""
         x, numbers = self._fit_inputs_with(X, y, y_numeric=True, multi_output=True)
-        targets = np.asarray(numbers, dtype=np.float64)
+        targets = real(numbers, "y", dtype=torch.float64).numpy()
         self.target_shape_ = targets.shape[1:]
         targets = targets.reshape(len(targets), -1)
         self.target_mean_ = targets.mean(0)

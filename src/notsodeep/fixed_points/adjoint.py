@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution
-from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
+from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.safe import is_whole
+from notsodeep.numerics.arguments import as_number, count, shown
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,9 @@ class PhantomAdjoint:
     damping: float = 1.0
 
     def __post_init__(self) -> None:
-        if not is_whole(self.steps) or self.steps < 1:
-            raise BadInput(f"A phantom gradient takes a whole number of steps ≥ 1, got {self.steps!r}.")
+        count(self.steps, "The steps of a phantom gradient")
         if not 0.0 < as_number(self.damping) <= 1.0:
-            raise BadInput(f"The damping of a phantom gradient must be in (0, 1], got {self.damping!r}.")
+            raise BadInput(f"The damping of a phantom gradient must be in (0, 1], got {shown(self.damping)}.")
 
 
 def OneStepAdjoint() -> PhantomAdjoint:  # noqa: N802 (reads like the classes beside it)
@@ -76,5 +75,5 @@ Adjoint = ImplicitAdjoint | PhantomAdjoint | UnrolledAdjoint
 def require_adjoint(value: object) -> None:
     if not isinstance(value, ImplicitAdjoint | PhantomAdjoint | UnrolledAdjoint):
         raise BadInput(
-            f"adjoint must be ImplicitAdjoint(), PhantomAdjoint(), OneStepAdjoint() or UnrolledAdjoint(), got {value!r}."
+            f"adjoint must be ImplicitAdjoint(), PhantomAdjoint(), OneStepAdjoint() or UnrolledAdjoint(), got {shown(value)}."
         )

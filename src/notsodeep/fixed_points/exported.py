@@ -22,7 +22,7 @@ from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.safe import is_whole
+from notsodeep.numerics.arguments import count
 
 MONOTONE_DAMPING = 0.3
 """Of the steps that stand for a splitting: steps of a monotone map need not contract, but damped ones do."""
@@ -44,8 +44,7 @@ class Steps:
     count: int
 
     def __post_init__(self) -> None:
-        if not is_whole(self.count) or self.count < 1:
-            raise BadInput(f"Steps takes a whole number of steps ≥ 1, as in Steps(12); got {self.count!r}.")
+        count(self.count, "The count of Steps")
 
 
 How = Loop | Steps

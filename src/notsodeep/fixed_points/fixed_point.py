@@ -23,7 +23,7 @@ from notsodeep.fixed_points.solution import Reason, Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Picard, Preconditioned, Solver
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.state_map import StateMap
-from notsodeep.numerics.safe import is_whole
+from notsodeep.numerics.arguments import flag, is_whole, shown
 
 _COUPLED = " Where rows of the state depend on each other, pass samples=0."
 
@@ -88,6 +88,7 @@ def fixed_point(
         adjoint = ImplicitAdjoint(solver) if isinstance(solver, Splitting) else ImplicitAdjoint()
     require_adjoint(adjoint)
     _require_callable(f, inputs, args)
+    aux = flag(aux, "aux")
     layout = Layout.of(z0, samples)
     start = layout.pack(z0).clone()
     kind = start.device.type
@@ -165,7 +166,7 @@ def implicit_gradient(
         NotConverged: z_star is not within tolerance of f(z_star), unless throw=False.
     """
     found = fixed_point(f, z_star, Picard(), adjoint, max_steps=1, throw=False, **options)
-    if throw and found.reason is not Reason.converged:
+    if flag(throw, "throw") and found.reason is not Reason.converged:
         kind = "relative residual" if found.relative else "residual"
         raise NotConverged(
             f"z_star is no solution of z = f(z): its {kind} is {float(found.residuals[0].max()):.2e}, the tolerance "
@@ -196,7 +197,7 @@ def _for_layout(solver: Any, layout: Layout) -> Any:
 
 def _evaluations(keep: Sequence[int], solver: Solver | Splitting) -> tuple[int, ...]:
     if not isinstance(keep, list | tuple | range) or any(not is_whole(k) or k < 1 for k in keep):
-        raise BadInput(f"keep names evaluations of f, counted from 1, as in keep=(3, 6); got {keep!r}.")
+        raise BadInput(f"keep names evaluations of f, counted from 1, as in keep=(3, 6); got {shown(keep)}.")
     if keep and transforms_active():
         raise BadInput("keep does not work under torch.func's transforms.")
     if keep and isinstance(solver, Splitting):
@@ -210,7 +211,7 @@ def _require_callable(f: object, inputs: object, args: object) -> None:
     if not callable(f):
         raise BadInput(f"f must be a function of the state, got {type(f).__name__}.")
     for given, name in ((inputs, "inputs"), (args, "args")):
-        if given is None:
+        if given is None and name == "args":
             continue
         if not (isinstance(given, list | tuple) and all(isinstance(a, Tensor) for a in given)):
             raise BadInput(

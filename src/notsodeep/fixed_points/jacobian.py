@@ -13,8 +13,9 @@ from notsodeep.fixed_points.coupling import rows_depend
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.tracked import Graph
+from notsodeep.numerics.arguments import count, function
+from notsodeep.numerics.arguments import generator as checked_generator
 from notsodeep.numerics.arnoldi import spectral_radii
-from notsodeep.numerics.safe import is_whole
 
 
 def spectral_radius(
@@ -31,6 +32,8 @@ def spectral_radius(
             to depend on each other.
         generator: Of the vector that the products begin with.
     """
+    generator = checked_generator(generator)
+    function(f, "f", "a function of the state", 1)
     layout = _layout(z, samples)
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
@@ -45,7 +48,7 @@ def spectral_radius(
         found = graph.pull(v)
         return torch.zeros_like(v) if found is None else found
 
-    start = normal(graph.z, generator or torch.Generator().manual_seed(0))
+    start = normal(graph.z, torch.Generator().manual_seed(0) if generator is None else generator)
     return spectral_radii(transposed, start.reshape(layout.samples, -1))
 
 
@@ -62,8 +65,8 @@ def jacobian_penalty(
 
     Ref: Bai, Koltun & Kolter (2021).
     """
-    if not is_whole(probes) or probes < 1:
-        raise BadInput(f"probes must be a whole number ≥ 1, got {probes!r}.")
+    probes, generator = count(probes, "probes"), checked_generator(generator)
+    function(f, "f", "a function of the state", 1)
     layout = _layout(z, 0)
     state = layout.pack(z)
     with torch.enable_grad():

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import is_whole, shown
 from notsodeep.numerics.tolerances import EQUILIBRIUM_RTOL
 
 
@@ -172,14 +173,15 @@ def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
     # Lengths are compared, never put into a set: those of an exported graph are symbols, which have no hash.
     if axes is None:
         return int(all(len(shape) > 1 and shape[0] == shapes[0][0] for shape in shapes))
-    if isinstance(axes, bool) or not isinstance(axes, int) or axes < 0:
+    if not is_whole(axes) or axes < 0:
         raise BadInput(
-            f"samples says how many leading axes of the state are independent problems: 0, 1, 2 …; got {axes!r}."
+            f"samples says how many leading axes of the state are independent problems: 0, 1, 2 …; got {shown(axes)}."
         )
+    axes = int(axes)
     leading = shapes[0][:axes]
     if any(len(shape) < axes or shape[:axes] != leading for shape in shapes):
-        shown = ", ".join(str(tuple(shape)) for shape in shapes)
-        raise BadInput(f"samples={axes}, but the tensors of the state do not share {axes} leading axes: {shown}.")
+        found = ", ".join(str(tuple(shape)) for shape in shapes)
+        raise BadInput(f"samples={axes}, but the tensors of the state do not share {axes} leading axes: {found}.")
     return axes
 
 

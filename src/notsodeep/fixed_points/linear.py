@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import refuse_unreadable
 
 Apply = Callable[[Tensor], Tensor]
 _POWER_STEPS = 12
@@ -201,6 +202,7 @@ def _at_least_float32(v: Tensor) -> Tensor:
 def _require_tensor(value: object, name: str, what: str) -> None:
     if not isinstance(value, Tensor):
         raise BadInput(f"{name} takes {what} as a tensor, got {type(value).__name__}: write torch.tensor(…).")
+    refuse_unreadable(value, f"The weight of {name}")
 
 
 def _require_dtype(own: torch.dtype, dtype: torch.dtype) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 
 import torch
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.precision import FullPrecision, Precision, require_precision
-from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
+from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.safe import is_whole
+from notsodeep.numerics.arguments import as_number, count, flag, shown
 from notsodeep.numerics.tolerances import EQUILIBRIUM_RTOL
 
 
@@ -33,19 +32,19 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not isinstance(self.solver, Solver | Splitting):
+            given = shown(self.solver)
             raise BadInput(
-                f"solver must be Picard(), Anderson(), Broyden(), PeacemanRachford() or another Solver, got {self.solver!r}."
+                f"solver must be Picard(), Anderson(), Broyden(), PeacemanRachford() or another Solver, got {given}."
             )
+        for name in ("relative", "throw"):
+            object.__setattr__(self, name, flag(getattr(self, name), name))
         if self.tol is not None and not 0.0 < as_number(self.tol) < float("inf"):
-            raise BadInput(f"tol must be a positive number, got {self.tol!r}.")
+            raise BadInput(f"tol must be a positive number, got {shown(self.tol)}.")
         if not 0.0 <= as_number(self.atol) < float("inf"):
-            raise BadInput(f"atol must be a finite number ≥ 0, got {self.atol!r}.")
+            raise BadInput(f"atol must be a finite number ≥ 0, got {shown(self.atol)}.")
         if self.atol and not self.relative:
             raise BadInput("With relative=False tol is the absolute tolerance already: leave atol out.")
-        if not is_whole(self.max_steps) or self.max_steps < 1:
-            raise BadInput(f"max_steps must be a whole number ≥ 1, got {self.max_steps!r}.")
-        if type(self.max_steps) is not int:  # NumPy's
-            object.__setattr__(self, "max_steps", operator.index(self.max_steps))
+        object.__setattr__(self, "max_steps", count(self.max_steps, "max_steps"))
         require_precision(self.precision)
 
     def tolerance(self, dtype: torch.dtype) -> float:

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.window import Differences, Window, differences, window
-from notsodeep.numerics.safe import is_whole
+from notsodeep.numerics.arguments import as_number, count, shown
 
 # What products of differences are known to, in units of the dtype's rounding: a smaller ridge would not be seen.
 _ROUNDING = 10.0
@@ -235,13 +234,6 @@ def _length(v: Tensor) -> Tensor:
     return length
 
 
-def as_number(value: Any) -> float:
-    """`value` as a float; NaN, which is within no bounds, where it is no real number."""
-    is_number = isinstance(value, int | float | np.integer | np.floating)  # those that torch takes
-    is_number = is_number or (isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex())
-    return float(value) if is_number else math.nan
-
-
 def _check_engage(solver: Any) -> None:
     if not 0.0 <= as_number(solver.engage) <= 1.0:
         raise BadInput(
@@ -252,13 +244,11 @@ def _check_engage(solver: Any) -> None:
 
 def _check_damping(solver: Any) -> None:
     if not 0.0 < as_number(solver.damping) <= 1.0:
-        raise BadInput(f"The damping of {type(solver).__name__} must be in (0, 1], got {solver.damping!r}.")
+        raise BadInput(f"The damping of {type(solver).__name__} must be in (0, 1], got {shown(solver.damping)}.")
 
 
 def _check_count(solver: Any, name: str) -> None:
-    count = getattr(solver, name)
-    if not is_whole(count) or count < 1:
-        raise BadInput(f"`{name}` of {type(solver).__name__} must be a whole number ≥ 1, got {count!r}.")
+    count(getattr(solver, name), f"`{name}` of {type(solver).__name__}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import ActivatedRows
 from notsodeep.fixed_points.linear import Apply, bounds
-from notsodeep.fixed_points.solvers import Anderson, Solver, as_number
+from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.numerics.arguments import as_number
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import Activated, ActivatedRows
 from notsodeep.fixed_points.adjoint import Adjoint, UnrolledAdjoint
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.solution import Solution
+from notsodeep.numerics.arguments import takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class StateMap:
         try:
             return self.f(state, *tensors)
         except TypeError as error:
-            if not _takes(self.f, 1 + len(tensors)):
+            if not takes(self.f, 1 + len(tensors)):
                 more = f", and {len(tensors)} tensors of inputs and args after it" if tensors else " alone"
                 raise BadInput(
                     f"f is called with the state{more}, and does not take that: {error}. What else it needs is passed as "
@@ -110,20 +110,3 @@ class StateMap:
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise BadInput(f"With aux=True f must return (state, something); it returned {type(returned).__name__}.")
         return returned
-
-
-def _takes(f: Callable[..., Any], count: int) -> bool:
-    """Whether f takes so many arguments by position; True where its signature does not tell."""
-    if isinstance(f, nn.Module):
-        if f._forward_pre_hooks:  # which may change them
-            return True
-        f = f.forward
-    try:
-        own = signature(f, follow_wrapped=False)
-    except (TypeError, ValueError):  # builtins have none
-        return True
-    try:
-        own.bind(*range(count))
-    except TypeError:
-        return False
-    return True

@@ -13,8 +13,8 @@ import torch
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver, as_number
-from notsodeep.numerics.safe import is_whole
+from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
+from notsodeep.numerics.arguments import as_number, count, is_whole
 
 _SOLVERS, _MODES = ("fixed_point_iter", "simple_fixed_point_iter", "anderson", "broyden"), ("abs", "rel")
 _CHOICES = {
@@ -101,7 +101,7 @@ class Options:
             if getattr(self, name) not in choices:
                 raise BadInput(f"{name} must be one of {', '.join(choices)}; got {getattr(self, name)!r}.")
         for name, least in _WHOLE.items():
-            _require_whole(name, getattr(self, name), least)
+            count(getattr(self, name), name, least)
         for name in ("f_tol", "b_tol", "eval_factor"):
             if not 0.0 <= as_number(getattr(self, name)) < math.inf:
                 raise BadInput(f"{name} must be a finite number ≥ 0, got {getattr(self, name)!r}.")
@@ -126,7 +126,7 @@ class Options:
         # torchdeq's Anderson mixes m iterates, that is m − 1 differences, and there must be one.
         for name, least in (("f_max_iter", 0), ("m", 2 if self.f_solver == "anderson" else 1), ("LBFGS_thres", 1)):
             if more.get(name) is not None:
-                _require_whole(name, more[name], least)
+                count(more[name], name, least)
         _require_tau(more.get("tau", 1.0))
         return Method(self.f_solver, int(more.pop("f_max_iter", budget)), self.f_tol, self.f_stop_mode, **more)
 
@@ -134,9 +134,9 @@ class Options:
         """For each state of a training pass the steps that lead to it, and its phantom steps, 0 for the exact gradient."""
         budgets = [after - before for before, after in pairwise([0, *self.indexing, max_iter])]
         if self.n_states > 1:
-            count = max(min(max_iter, self.n_states), 1) if self.core == "indexing" else self.n_states
-            budgets = [max_iter // count] * count
-            budgets[0] += max_iter % count if self.core == "indexing" else 0
+            number = max(min(max_iter, self.n_states), 1) if self.core == "indexing" else self.n_states
+            budgets = [max_iter // number] * number
+            budgets[0] += max_iter % number if self.core == "indexing" else 0
         if min(budgets) < 0:
             raise BadInput(f"indexing must rise towards f_max_iter={max_iter}, got {list(self.indexing)}.")
         steps: list[Any] = list(self.grad) if isinstance(self.grad, list | tuple | range) else [self.grad]
@@ -148,11 +148,6 @@ class Options:
         if any(0 < k < self.sup_gap for k in steps):
             raise BadInput(f"sup_gap={self.sup_gap} takes no state from grad={self.grad!r} phantom steps: raise grad.")
         return list(zip(budgets, steps, strict=True))
-
-
-def _require_whole(name: str, value: Any, least: int) -> None:
-    if not is_whole(value) or value < least:
-        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}.")
 
 
 def _require_tau(tau: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
@@ -10,9 +9,11 @@ from torch import Tensor
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
 from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.numerics.safe import real
 from notsodeep.numerics.spectrum import spectral_norm
 
 Kernel = Array | LowRankPlusDiagonal
+_LARGEST = 1e140
 
 
 def relative_gap(reference: Kernel, other: Kernel) -> float:
@@ -27,12 +28,14 @@ def relative_gap(reference: Kernel, other: Kernel) -> float:
 def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
     """min over c of ‖A − cB‖/‖A‖, and that c: what a scalar factor can mend of a gap."""
     a, b = _dense_pair(reference, other)
+    if not (bool(a.any()) and bool(b.any())):
+        raise BadInput("One of the kernels is zero, so no factor takes one to the other.")
     middle = float((a * b).sum() / b.square().sum())
     norm = spectral_norm(a)
     # The norm is convex in c; the least-squares factor is within a few per cent of its minimum.
     found = minimize_scalar(
         lambda c: spectral_norm(a - c * b) / norm,
-        bounds=(0.5 * middle, 2.0 * middle),
+        bounds=sorted((0.5 * middle, 2.0 * middle)),
         method="bounded",
         options={"xatol": 1e-4 * abs(middle)},
     )
@@ -40,13 +43,22 @@ def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
 
 
 def _dense_pair(reference: Kernel, other: Kernel) -> tuple[Tensor, Tensor]:
-    a, b = (_dense(kernel) for kernel in (reference, other))
+    a, b = _dense(reference, "The reference kernel"), _dense(other, "The other kernel")
     if a.shape != b.shape:
         raise BadInput(f"The kernels have shapes {tuple(a.shape)} and {tuple(b.shape)}; they must agree.")
     return a, b.to(a.device)
 
 
-def _dense(kernel: Kernel) -> Tensor:
+def _dense(kernel: Kernel, name: str) -> Tensor:
     if isinstance(kernel, LowRankPlusDiagonal):
         kernel = kernel.to_dense()
-    return (torch.from_numpy(kernel) if isinstance(kernel, np.ndarray) else kernel).to(torch.float64)
+    dense = real(kernel, name, (None, None), torch.float64)
+    if dense.numel() == 0:
+        raise BadInput(f"{name} is empty: shape {tuple(dense.shape)}.")
+    largest = float(dense.abs().max())
+    if largest and not 1.0 / _LARGEST <= largest <= _LARGEST:
+        raise BadInput(
+            f"The largest entry of {name[0].lower()}{name[1:]} is {largest:.1e}; beyond {_LARGEST:.0e} (or all below "
+            f"{1.0 / _LARGEST:.0e}) its square leaves the range of float64. Divide both kernels by one number."
+        )
+    return dense

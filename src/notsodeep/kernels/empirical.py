@@ -14,6 +14,7 @@ from torch.func import functional_call, vjp, vmap
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint
+from notsodeep.numerics.arguments import count
 from notsodeep.numerics.safe import like, refuse_if_too_large, samples
 
 _BLOCK_BYTES = 1 << 28
@@ -42,7 +43,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     weights = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not weights:
         raise BadInput("Every weight of this network is frozen, so it has no tangent kernel; unfreeze some.")
-    first = next(iter(weights.values()))
+    first, block_bytes = next(iter(weights.values())), count(block_bytes, "block_bytes")
     rows = samples(x).to(first)
     what = f"A pair of {len(rows)} × {len(rows)} kernels"
     refuse_if_too_large(2 * len(rows), len(rows), rows.dtype, rows.device, "fewer samples", what)

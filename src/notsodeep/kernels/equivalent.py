@@ -10,11 +10,12 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.architecture import Network
-from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.data.statistics import MixtureStatistics, squared_norms
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import refuse_other_features
+from notsodeep.numerics.arguments import instance
 from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import like, samples
+from notsodeep.numerics.safe import like, refuse_beyond, samples
 from notsodeep.scalars import Coefficients, scalars
 
 
@@ -25,6 +26,9 @@ def equivalent_kernel(
 
     `kernel` is "conjugate", "tangent" or, for a DEQ, "preactivation" (the paper's Implicit-NTK).
     """
+    instance(
+        stats, MixtureStatistics, "stats", "the statistics of x, MixtureStatistics.from_labels(x, y) or .from_data(x)"
+    )
     data = samples(x)
     n, p = data.shape
     if len(stats.psi) != n:
@@ -34,6 +38,7 @@ def equivalent_kernel(
     row = scalars(net, stats.tau0).coefficients(kernel)
     if not math.isfinite(row.d):
         raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
+    refuse_beyond(row.d + abs(row.c1) * squared_norms(data), data.dtype, f"The {kernel} kernel of {net}")
     factor = torch.cat([data, _class_factor(stats.J, p, stats.psi).to(data)], dim=1)
     core = torch.block_diag(
         row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), class_core(row, stats).to(data)

@@ -13,6 +13,7 @@ from notsodeep.architecture import Network
 from notsodeep.errors import BadInput
 from notsodeep.kernels.outputs import refuse_unfit_outputs
 from notsodeep.kernels.prepared import Prepared, prepare
+from notsodeep.numerics.arguments import choice
 from notsodeep.numerics.safe import like, refuse_if_too_large, unwritten
 
 READOUTS = ("features", "preactivation")
@@ -51,8 +52,7 @@ def tangent_kernel(
     ``readout="preactivation"`` gives the kernel that [ling2024] calls Implicit-NTK, K = Λ/(1 − σ_a² Q). `out` is as in
     `conjugate_kernel`.
     """
-    if readout not in READOUTS:
-        raise BadInput(f"There is no readout {readout!r}; choose {' or '.join(READOUTS)}.")
+    choice(readout, "readout", READOUTS)
     return _compute(net, x, x2, tau0, ("tangent" if readout == "features" else "preactivation",), (out,))[0]
 
 

@@ -17,11 +17,13 @@ from notsodeep.kernels.prepared import prepare
 from notsodeep.kernels.stream import KERNELS
 from notsodeep.kernels.tiles import TileSize, tile_size
 from notsodeep.kernels.triangle import Triangle
+from notsodeep.numerics.arguments import choice, count, flag
 from notsodeep.numerics.conjugate_gradients import LinearSolution, conjugate_gradients
 from notsodeep.numerics.density import Estimate, SpectralDensity, spectral_density
 from notsodeep.numerics.lanczos import top_eigenpairs
 from notsodeep.numerics.preconditioners import Preconditioner, whitened
-from notsodeep.numerics.safe import is_whole, refuse_if_too_large
+from notsodeep.numerics.safe import operand, refuse_if_too_large
+from notsodeep.numerics.safe import ridge as checked_ridge
 
 
 class TiledKernel:
@@ -42,8 +44,8 @@ class TiledKernel:
         ridge: float | Tensor = 0.0,
         keep: bool | None = None,
     ) -> None:
-        if kernel not in KERNELS:
-            raise BadInput(f"There is no kernel {kernel!r}; choose from {', '.join(KERNELS)}.")
+        choice(kernel, "kernel", KERNELS)
+        keep = None if keep is None else flag(keep, "keep")
         prepared = prepare(net, x, None, tau0, tangent=kernel != "conjugate")
         sides = tile_size(tile, prepared.rows.device)
         if sides[0] != sides[1]:
@@ -118,9 +120,7 @@ class TiledKernel:
         if k is None:
             values: Tensor = torch.linalg.eigvalsh(self.to_dense())
             return values
-        if not is_whole(k) or k < 1:
-            raise BadInput(f"k = {k} eigenvalues cannot be found; k is at least 1.")
-        return self.eigsh(min(k, self.shape[0]))[0].flip(0)
+        return self.eigsh(min(count(k, "k"), self.shape[0]))[0].flip(0)
 
     def spectral_norm(self) -> float:
         """‖K + ridge·I‖, which is the largest eigenvalue, since neither has a negative one."""
@@ -177,33 +177,15 @@ class TiledKernel:
         strict: bool = False,
     ) -> LinearSolution:
         """The same with its iterations and residuals; raises only where `strict`."""
+        most, strict = count(most, "most"), flag(strict, "strict")
         right, by = self._operand(v), self.preconditioner(preconditioner)
         return conjugate_gradients(self.matvec, right, by, tolerance=tolerance, most=most, strict=strict)
 
     def _operand(self, v: Any) -> Tensor:
-        n = self.shape[0]
-        if isinstance(v, np.ndarray) and v.dtype.kind in "fiub":
-            v = torch.from_numpy(np.array(v, np.float64, order="C"))
-        if not isinstance(v, Tensor) or v.is_complex():
-            kind = getattr(v, "dtype", None) or type(v).__name__
-            raise BadInput(f"The vector is a {kind}; expected real numbers in a tensor or a numpy array.")
-        if v.ndim not in (1, 2) or v.shape[0] != n:
-            raise BadInput(
-                f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b)."
-            )
-        return v.to(self.samples)
+        return operand(v, self.shape[0], self.samples)
 
 
 def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
     """One number a sample, none of them negative."""
-    try:
-        given = torch.as_tensor(ridge, dtype=like.dtype, device=like.device)
-    except (TypeError, ValueError, RuntimeError):
-        raise BadInput(f"ridge = {ridge!r} is not a number; expected one, or one a sample.") from None
-    if given.ndim and given.shape != like.shape[:1]:
-        raise BadInput(f"The ridge has shape {tuple(given.shape)}; expected a number or ({len(like)},).")
-    if not bool(torch.isfinite(given).all()):
-        raise BadInput("The ridge holds NaN or infinity; expected finite numbers, none of them negative.")
-    if not bool((given >= 0).all()):
-        raise BadInput(f"The ridge reaches {float(given.min()):g}; a kernel with a negative one need not be positive.")
-    return given.expand(len(like)).clone()
+    found = checked_ridge(ridge, len(like))
+    return torch.as_tensor(found, dtype=like.dtype, device=like.device).expand(len(like)).clone()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
+from notsodeep.numerics.safe import refuse_unreadable
 
 _KINDS = "a tensor, a numpy array or memory map, or a Zarr array"
 _FLOATS = ("float32", "float64")
@@ -34,6 +35,8 @@ def refuse_unfit_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs:
 
 
 def _refuse_unfit(out: Any, shape: tuple[int, int]) -> None:
+    if isinstance(out, Tensor):
+        refuse_unreadable(out, "out")
     if not all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
         raise BadInput(f"out is a {type(out).__name__}; expected {_KINDS}.")
     if tuple(out.shape) != shape:
@@ -41,8 +44,6 @@ def _refuse_unfit(out: Any, shape: tuple[int, int]) -> None:
     dtype = getattr(out.dtype, "name", str(out.dtype).removeprefix("torch."))
     if dtype not in _FLOATS:
         raise BadInput(f"out has dtype {dtype}, which does not hold a kernel's entries; expected float32 or float64.")
-    if isinstance(out, Tensor) and out.layout != torch.strided:
-        raise BadInput(f"out is a sparse tensor; expected {_KINDS}.")
     if _read_only(out):
         raise BadInput(
             "out is read-only; open it for writing (mode 'r+' or 'w+' of a memory map, 'r+' of a Zarr array)."

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from notsodeep.architecture import Network
 from notsodeep.kernels.sharp import sharp_kernel
+from notsodeep.numerics.arguments import count, instance
+from notsodeep.numerics.arguments import seed as checked_seed
 from notsodeep.numerics.preconditioners import (
     Chained,
     Preconditioner,
@@ -58,6 +60,10 @@ class Nystrom:
     rank: int = 400
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        count(self.rank, "rank")
+        checked_seed(self.seed)
+
     def of(self, operator: RidgedKernel) -> Preconditioner:
         level = float(operator.ridge.min())
 
@@ -73,6 +79,9 @@ class Sharp:
     """The sharp kernel plus the ridge, for no product at all (`sharp_kernel`), made positive definite where it is not."""
 
     directions: int = 10
+
+    def __post_init__(self) -> None:
+        count(self.directions, "directions", least=0)
 
     def of(self, operator: RidgedKernel) -> Preconditioner:
         sharp = sharp_kernel(operator.net, operator.samples, operator.kernel, operator.tau0, self.directions)
@@ -91,6 +100,11 @@ class SharpNystrom:
     rank: int = 400
     sharp: Sharp = field(default_factory=Sharp)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        count(self.rank, "rank")
+        instance(self.sharp, Sharp, "sharp", "Sharp(), or Sharp(directions)")
+        checked_seed(self.seed)
 
     def of(self, operator: RidgedKernel) -> Preconditioner:
         first = self.sharp.of(operator)

@@ -19,7 +19,8 @@ from notsodeep.kernels.admissible import largest_var_a
 from notsodeep.kernels.fused.engine import Engine, engine_for
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
 from notsodeep.kernels.tiles import fill
-from notsodeep.numerics.safe import samples, unwritten
+from notsodeep.numerics.arguments import norm
+from notsodeep.numerics.safe import refuse_beyond, samples, unwritten
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +116,11 @@ def prepare(
     norms2 = squared_norms(rows)
     both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
     equation = equation_of_norms(net, both, tau0, of=norms2)
+    diagonal = equation.diagonal(slice(None))
+    refuse_beyond(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
     if tangent:
-        refuse_without_tangent(net, equation.diagonal(slice(None)), both, tau0)
+        refuse_without_tangent(net, diagonal, both, tau0)
+        refuse_beyond(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
     paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
     if isinstance(equation, ImplicitPairs) and equation.several_roots:
         equation.tell_apart(rows if x2 is None else torch.cat([rows, columns]))
@@ -139,7 +143,9 @@ def equation_of_norms(net: Network, norms2: Tensor, tau0: float | None, of: Tens
         return ExplicitPairs(net, norms2)
     if not isinstance(net, Implicit):
         raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
-    if net.centre and tau0 is None:
+    if tau0 is not None:
+        tau0 = norm(tau0)
+    elif net.centre:
         tau0 = root_mean_square(norms2 if of is None else of)
     try:
         equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)

@@ -15,9 +15,11 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.prepared import pair_equation, refuse_other_features
+from notsodeep.kernels.stream import KERNELS
 from notsodeep.kernels.tiles import fill
+from notsodeep.numerics.arguments import choice, count
 from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import like, refuse_if_too_large, samples
+from notsodeep.numerics.safe import like, refuse_beyond, refuse_if_too_large, samples
 from notsodeep.numerics.separable import separate
 from notsodeep.numerics.spectrum import leading_directions
 
@@ -28,7 +30,7 @@ class _Expansion:
     """The exact diagonal of a kernel on x, and its series in S for any rows against any others."""
 
     def __init__(self, net: Network, x: Tensor, kernel: str, tau0: float | None) -> None:
-        self.kernel = kernel
+        self.kernel = choice(kernel, "kernel", KERNELS)
         equation = pair_equation(net, x, tau0)
         assert isinstance(equation, ImplicitPairs | ExplicitPairs)
         self.equation = equation
@@ -62,7 +64,9 @@ def sharp_kernel(
     """
     data = samples(x)
     wide = data.to(torch.float64)
+    directions = count(directions, "directions", least=0)
     expansion = _Expansion(net, wide, kernel, tau0)
+    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
 
     def part(order: int) -> tuple[Tensor, Tensor]:
         return separate(lambda i, j: expansion.series(i, j).terms[order], expansion.tau)
@@ -96,6 +100,7 @@ def sharp_cross(
     refuse_other_features(new, old)
     n = len(new)
     expansion = _Expansion(net, torch.cat([new, old]), kernel, root_mean_square_norm(old) if tau0 is None else tau0)
+    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
     squares = [quadratic_features(rows, directions, of=old) for rows in (new, old)]
     out = torch.empty(n, len(old), dtype=data.dtype, device=data.device)
 
@@ -115,6 +120,7 @@ def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float
     refuse_if_too_large(n, n, data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
     wide = data.to(torch.float64)
     expansion = _Expansion(net, wide, kernel, tau0)
+    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
     out = torch.empty(n, n, dtype=data.dtype, device=data.device)
     fill((out,), True, lambda i, j: (expansion.series(i, j).at(wide[i] @ wide[j].T),))
     out.diagonal().copy_(expansion.diagonal)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from notsodeep.architecture import Network
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import prepare
 from notsodeep.kernels.tiles import TileSize, tile_pairs, tile_size
+from notsodeep.numerics.arguments import shown
 from notsodeep.numerics.safe import like
 
 KERNELS = ("conjugate", "tangent", "preactivation")
@@ -37,8 +38,9 @@ class KernelTile:
 
 def kernel_names(asked: Any) -> tuple[str, ...]:
     """One name or several, each once, as a tuple; `BadInput` if there is no such kernel."""
-    given = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else tuple(asked)
-    unknown = [str(name) for name in given if name not in KERNELS]
+    given = tuple(asked) if isinstance(asked, list | tuple | set | frozenset | dict) else (asked,)
+    strange = [name for name in given if not isinstance(name, str) or name not in KERNELS]
+    unknown = [name[:60] if isinstance(name, str) else shown(name) for name in strange]
     if unknown or not given:
         raise BadInput(f"There is no kernel {', '.join(unknown) or '()'}; choose from {', '.join(KERNELS)}.")
     return tuple(dict.fromkeys(given))

@@ -14,10 +14,12 @@ from notsodeep.architecture import Network
 from notsodeep.data.rows import Rows, Targets
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.kernels.stream import KERNELS
 from notsodeep.kernels.streamed_equivalent import EquivalentSums
 from notsodeep.kernels.streamed_factor import Factor, refuse_many_outputs
 from notsodeep.kernels.streamed_result import StreamedFit
 from notsodeep.kernels.streamed_sharp import SharpFactor, SharpStatistics
+from notsodeep.numerics.arguments import choice, instance, numbers
 from notsodeep.numerics.capacitance import Capacitance
 from notsodeep.numerics.gram_sum import GramSum
 
@@ -81,26 +83,22 @@ def streamed_fits(
     """
     rows = Rows.of(x, block, dtype, standardiser)
     targets = Targets.of(y, len(rows))
-    if not ridges or not all(_is_ridge(ridge) for ridge in ridges):
-        raise BadInput(f"ridges = {ridges!r}; expected at least one number, each ≥ 0 and finite.")
+    ridges = numbers(ridges, "ridges", least=0.0)
+    choice(form, "form", ("sharp", "equivalent"))
+    choice(kernel, "kernel", KERNELS)
+    if statistics is not None:
+        instance(
+            statistics, SharpStatistics, "statistics", "SharpStatistics, as SharpStatistics.from_sample(x) gives them"
+        )
     if form == "equivalent":
         if statistics is not None:
             raise BadInput("Statistics are for the sharp form; the equivalent one takes its own in the same pass.")
         sums = EquivalentSums.of(rows, targets)
         return tuple(equivalent_fit(net, sums, kernel, ridge, rows, targets.flat) for ridge in ridges)
-    if form != "sharp":
-        raise BadInput(f"There is no form {form!r} to stream; choose sharp or equivalent.")
     stats = statistics or SharpStatistics.from_pass(rows)
     if len(stats.directions) != rows.shape[1]:
         raise BadInput(f"x has {rows.shape[1]} features, its statistics {len(stats.directions)}; they must agree.")
     return _sharp_fits(SharpFactor(net, stats, kernel), rows, targets, ridges)
-
-
-def _is_ridge(value: Any) -> bool:
-    try:
-        return not isinstance(value, str) and 0.0 <= float(value) < math.inf
-    except (TypeError, ValueError, RuntimeError):
-        return False
 
 
 def equivalent_fit(

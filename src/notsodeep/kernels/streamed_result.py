@@ -16,6 +16,7 @@ from notsodeep.data.rows import Rows
 from notsodeep.errors import BadInput
 from notsodeep.kernels.streamed_equivalent import EquivalentFactor
 from notsodeep.kernels.streamed_factor import Factor, FactorRows
+from notsodeep.numerics.arguments import count
 from notsodeep.numerics.capacitance import Capacitance
 
 _SPECTRUM_STEPS = 60
@@ -76,8 +77,7 @@ class StreamedFit:
         Equivalent form: d is constant, so they are those of U C Uᵀ plus d, exactly, without the samples. Sharp form: those of
         D^(−1/2) U C Uᵀ D^(−1/2) give a start from which LOBPCG converges in a few pairs of passes over the samples.
         """
-        if not 1 <= k <= self.n:
-            raise BadInput(f"k = {k} eigenvalues cannot be found of {self.n} samples.")
+        k = count(k, "k", most=self.n)
         if isinstance(self.factor, EquivalentFactor):
             level = self.factor.level + self.noise
             found, _ = self.system.ritz(len(self.factor.core))

@@ -19,8 +19,11 @@ from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.prepared import equation_of_norms
 from notsodeep.kernels.sharp import squares_along
 from notsodeep.kernels.streamed_factor import FactorRows
+from notsodeep.numerics.arguments import count
+from notsodeep.numerics.arguments import generator as checked_generator
 from notsodeep.numerics.chebyshev import ChebyshevSeries
 from notsodeep.numerics.gram_sum import GramSum
+from notsodeep.numerics.safe import real
 from notsodeep.numerics.separable import chebyshev_subset
 from notsodeep.numerics.spectrum import leading_directions
 from notsodeep.numerics.tolerances import SEPARABLE_RTOL
@@ -40,10 +43,15 @@ class SharpStatistics:
     norms2: Tensor
     directions: Tensor
 
+    def __post_init__(self) -> None:
+        if not bool((real(self.norms2, "norms2", (None,)) >= 0.0).all()) or not len(self.norms2):
+            raise BadInput("norms2 holds a negative number, or none: expected ‖x_i‖² of the samples, (n,).")
+        real(self.directions, "directions", (None, None))
+
     @classmethod
     def from_pass(cls, x: Array | Rows, directions: int = DIRECTIONS) -> SharpStatistics:
         """Of every sample, in a pass of its own: ‖x_i‖² and the leading eigenvectors of xᵀx, summed block by block."""
-        rows = x if isinstance(x, Rows) else Rows.of(x)
+        rows, directions = x if isinstance(x, Rows) else Rows.of(x), count(directions, "directions", least=0)
         p = rows.shape[1]
         norms2, gram = [], GramSum(1, p, 0)
         for _, part in rows.blocks():
@@ -65,6 +73,7 @@ class SharpStatistics:
 
         Their norms serve as well as all norms. Their directions are those of all samples only where these stand out.
         """
+        directions, generator = count(directions, "directions", least=0), checked_generator(generator)
         drawn = (x if isinstance(x, Rows) else Rows.of(x)).sample(size, generator).to(torch.float64)
         vectors = leading_directions(drawn, min(directions, drawn.shape[1]))
         return cls(squared_norms(drawn).cpu(), vectors.cpu())

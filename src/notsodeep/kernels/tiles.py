@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import is_whole
+from notsodeep.numerics.arguments import is_whole, shown
 
 # Small enough for a core's cache to hold a tile and its few temporaries; a GPU wants work, not cache.
 _CPU_TILE, _CUDA_TILE = 384, 4096
+_LARGEST_TILE = 2**40  # more than all samples, whoever asks for it
 
 TileSize = int | tuple[int, int] | None
 """The side of a tile, its (rows, columns), or None for what suits the device."""
@@ -25,8 +26,8 @@ def tile_size(tile: TileSize, device: torch.device) -> tuple[int, int]:
         tile = _CUDA_TILE if device.type == "cuda" else _CPU_TILE
     sides = tuple(tile) if isinstance(tile, tuple | list) else (tile, tile)
     if len(sides) != 2 or not all(is_whole(side) and side >= 1 for side in sides):
-        raise BadInput(f"tile = {tile!r}; expected the side of a tile, at least 1, or its (rows, columns).")
-    return int(sides[0]), int(sides[1])
+        raise BadInput(f"tile = {shown(tile)}; expected the side of a tile, at least 1, or its (rows, columns).")
+    return min(int(sides[0]), _LARGEST_TILE), min(int(sides[1]), _LARGEST_TILE)
 
 
 def blocks(size: int, side: int) -> list[slice]:

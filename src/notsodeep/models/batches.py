@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.models.checks import count
+from notsodeep.numerics.arguments import count, instance
+from notsodeep.numerics.arguments import generator as checked_generator
+from notsodeep.numerics.safe import refuse_unreadable
 
 
 class Batches:
@@ -18,9 +20,14 @@ class Batches:
     """
 
     def __init__(self, x: Tensor, y: Tensor, size: int = 128, generator: torch.Generator | None = None) -> None:
+        for name, given in (("x", x), ("y", y)):
+            instance(given, Tensor, name, "a tensor")
+            refuse_unreadable(given, name)
+            if given.ndim == 0:
+                raise BadInput(f"{name} has shape (); expected one row, or one label, a sample.")
         if len(x) != len(y):
             raise BadInput(f"There are {len(x)} samples and {len(y)} labels; they must be as many.")
-        self.x, self.y, self.size, self.generator = x, y, count(size, "size"), generator
+        self.x, self.y, self.size, self.generator = x, y, count(size, "size"), checked_generator(generator)
 
     def __len__(self) -> int:
         return -(-len(self.x) // self.size)

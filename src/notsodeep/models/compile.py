@@ -27,6 +27,8 @@ from notsodeep.models.explicit import ENN
 from notsodeep.models.labels import Labels
 from notsodeep.models.readout import Features, best_readout, in_batches
 from notsodeep.models.response import start_from_linear_response
+from notsodeep.numerics.arguments import count, flag
+from notsodeep.numerics.arguments import generator as checked_generator
 from notsodeep.numerics.safe import samples
 
 _HELD_OUT, _ENOUGH = 0.2, 10
@@ -84,19 +86,20 @@ def compile_deq(
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
     rows = samples(x).to(deq.B)
     checks.batch(rows, deq.in_features, deq.B, "DEQ")
-    if isinstance(distil, bool) or not isinstance(distil, int) or distil < 0:
-        raise BadInput(f"distil must be a whole number of epochs ≥ 0, got {distil!r}.")
+    distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
+    width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
     labels = None if y is None else Labels.of(y, len(rows))
-    draw = torch.Generator().manual_seed(0) if generator is None else generator
+    draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
+    assert draw is not None
     changed = deq.changed()
     trained = not changed.isdisjoint({"A", "B", "bias", "variances"})
     found, notes = _design(deq, rows, family, trained)
     network = ENN(
         found.explicit,
         deq.in_features,
-        deq.width if width is None else checks.count(width, "width"),
+        width,
         deq.out_features,
         readout_bias=deq.out_features is not None,
         generator=draw,

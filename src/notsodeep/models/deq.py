@@ -27,8 +27,8 @@ from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
 from notsodeep.models.export import to_onnx
-from notsodeep.models.well_posed import parametrization
-from notsodeep.numerics.safe import positive
+from notsodeep.models.well_posed import parametrization, require_kind
+from notsodeep.numerics.arguments import count, flag, norm
 
 Function = Callable[[Tensor], Tensor]
 _SUBJECT = Subject(
@@ -78,18 +78,22 @@ class DEQ(nn.Module):
     ) -> None:
         super().__init__()
         self.net = net
-        self.in_features = checks.count(in_features, "in_features")
-        self.width = checks.count(width, "width")
-        self.out_features = None if out_features is None else checks.count(out_features, "out_features")
-        self.tau0 = positive(tau0, "tau0")
+        self.in_features = count(in_features, "in_features")
+        self.width = count(width, "width")
+        self.out_features = None if out_features is None else count(out_features, "out_features")
+        self.tau0 = norm(tau0)
         self.form = _form(net, self.width, self.tau0)
         # A monotone map may have eigenvalues all around the unit disc, where mixing a few iterates takes long.
+        require_kind(well_posed)
         usual = Broyden() if well_posed == "monotone" else Anderson()
         backward = solver if isinstance(solver, Splitting) else usual
         self.adjoint = ImplicitAdjoint(backward, throw=throw) if adjoint is None else adjoint
         require_adjoint(self.adjoint)
         self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw, atol)
         still = checks.names(frozen, ("A", "B", "readout"), "frozen")
+        generator, device, dtype = checks.drawing(generator, device, dtype)
+        bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
+        learn_variances = flag(learn_variances, "learn_variances")
         self.A = gaussian(self.width, self.width, generator, device, dtype)
         self.B = gaussian(self.width, self.in_features, generator, device, dtype)
         self.bias = nn.Parameter(torch.zeros(self.width, device=device, dtype=dtype)) if bias else None
@@ -121,6 +125,7 @@ class DEQ(nn.Module):
 
     def terms(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(W, u) of the state's equation φ(W s + u) = s, s = √m z: W = σ_a A/√m, (m, m), and u = σ_b B x (+ c), (n, m)."""
+        x = checks.batch(x, self.in_features, self.B, "DEQ")
         recurrent, inward = self.scales()
         if isinstance(self.net, Stacked):  # whatever training does, the layers stay a chain
             into, between = self.net.masks(self.B)
@@ -180,6 +185,7 @@ class DEQ(nn.Module):
 
     def flops(self, evaluations: int) -> int:
         """Multiplications and additions of the matrix products, a sample, with so many evaluations of the map."""
+        evaluations = count(evaluations, "evaluations", least=0)
         return 2 * (self.width * self.in_features + evaluations * self.width**2) + self.readout.flops()
 
     def to_onnx(
@@ -198,7 +204,7 @@ class DEQ(nn.Module):
 
     def mark_changed(self, names: Iterable[str]) -> None:
         """Take the weights as they are for those that the module was made with, but for those named."""
-        changed = frozenset(names)
+        changed = checks.names(names, ("A", "B", "bias", "variances", "readout"), "names")
         self._start = {name: now for name, now in self._sample().items() if name not in changed}
 
     @torch.no_grad()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from pathlib import Path
 
 import torch
@@ -18,6 +17,9 @@ from notsodeep.errors import BadInput
 from notsodeep.models import checks
 from notsodeep.models.export import to_onnx
 from notsodeep.models.source import to_source
+from notsodeep.numerics.arguments import count, flag, is_whole, shown
+from notsodeep.numerics.arguments import path as checked_path
+from notsodeep.numerics.safe import refuse_if_too_large
 
 
 class ENN(nn.Module):
@@ -47,10 +49,12 @@ class ENN(nn.Module):
         if not isinstance(net, Explicit):
             raise BadInput(f"ENN takes an Explicit network, got {type(net).__name__}; a DEQ takes an Implicit one.")
         self.net = net
-        self.in_features = checks.count(in_features, "in_features")
+        self.in_features = count(in_features, "in_features")
         self.widths = _widths(width, net.depth)
-        self.out_features = None if out_features is None else checks.count(out_features, "out_features")
+        self.out_features = None if out_features is None else count(out_features, "out_features")
         still = checks.names(frozen, ("hidden", "readout"), "frozen")
+        generator, device, dtype = checks.drawing(generator, device, dtype)
+        bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
         sizes = zip(self.widths, (self.in_features, *self.widths), strict=False)
         self.weights = nn.ParameterList(gaussian(rows, columns, generator, device, dtype) for rows, columns in sizes)
         self.biases = (
@@ -93,7 +97,7 @@ class ENN(nn.Module):
         given."""
         text = to_source(self)
         if path is not None:
-            write_whole(Path(path), lambda to: to.write_text(text, encoding="utf-8"))
+            write_whole(checked_path(path), lambda to: to.write_text(text, encoding="utf-8"))
         return text
 
     def extra_repr(self) -> str:
@@ -137,6 +141,10 @@ def gaussian(
     dtype: torch.dtype | None,
 ) -> nn.Parameter:
     """A (rows, columns) parameter of N(0, 1), drawn on the generator's own device: the same numbers wherever it ends up."""
+    place = torch.device("cpu" if device is None else device)
+    if place.type != "meta":
+        what = f"A weight of {rows} × {columns}"
+        refuse_if_too_large(rows, columns, dtype or torch.get_default_dtype(), place, "a narrower network", what)
     where = device if generator is None else generator.device
     drawn = torch.randn(rows, columns, generator=generator, device=where, dtype=dtype)
     return nn.Parameter(drawn if device is None else drawn.to(device))
@@ -148,9 +156,13 @@ def _scaled(fresh: Tensor, factor: float) -> Tensor:
 
 
 def _widths(width: int | Sequence[int], depth: int) -> tuple[int, ...]:
-    if isinstance(width, int | Integral):
-        return (checks.count(width, "width"),) * depth
-    widths = tuple(checks.count(m, "width") for m in width)
+    if is_whole(width):
+        return (count(width, "width"),) * depth
+    if not isinstance(width, list | tuple):
+        raise BadInput(
+            f"width must be a whole number ≥ 1, or one for each of {depth} hidden layers; got {shown(width)}."
+        )
+    widths = tuple(count(m, "width") for m in width)
     if len(widths) != depth:
         raise BadInput(
             f"width has {len(widths)} entries for a network of {depth} hidden layers; give one number, or {depth}."

@@ -22,6 +22,8 @@ from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
 from notsodeep.models.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
 from notsodeep.models.onnx_operators import translations
+from notsodeep.numerics.arguments import flag
+from notsodeep.numerics.arguments import path as checked_path
 
 _LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
 _CHECKED_SIZES = (1, 5)
@@ -63,6 +65,7 @@ def to_onnx(
         BadInput: The module cannot be written, does not take the example or returns more than tensors; or a package is missing.
     """
     _require_packages()
+    target, check = checked_path(path), flag(check, "check")
     if not isinstance(module, nn.Module):
         raise BadInput(
             f"to_onnx takes a torch module, got {type(module).__name__}: put a function into the forward of an nn.Module."
@@ -88,7 +91,7 @@ def to_onnx(
             if check:
                 check_file(fixed, to, inputs, dtype, tried)
 
-        return write_whole(Path(path), write)
+        return write_whole(target, write)
 
 
 def _require_packages() -> None:

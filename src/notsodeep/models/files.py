@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -12,6 +13,8 @@ from notsodeep.models.deq import DEQ
 from notsodeep.models.description import Functions, Record, build, describe, differences
 from notsodeep.models.explicit import ENN
 from notsodeep.models.tensor_file import read_tensors, write_tensors
+from notsodeep.numerics.arguments import device as checked_device
+from notsodeep.numerics.arguments import instance
 
 TRAINING = "training/"  # what a checkpoint holds beside the weights
 _SHOWN = 3
@@ -36,6 +39,9 @@ def load(path: str | Path, functions: Functions | None = None, device: torch.dev
     `functions` gives the activations that are not the package's own, by name. A file that was changed, cut short, or whose
     weights do not fit what it says of them raises `BadInput`, and nothing of it is loaded.
     """
+    where = checked_device(device)
+    if functions is not None:
+        instance(functions, Mapping, "functions", "the activations by name, {'mine': function}")
     stored = read_tensors(path)
     try:
         record = module_record(stored.record)
@@ -47,7 +53,7 @@ def load(path: str | Path, functions: Functions | None = None, device: torch.dev
     module.load_state_dict(weights, assign=True)
     if isinstance(module, DEQ):
         module.mark_changed(record.get("changed", ()))
-    return module if device is None else module.to(device)
+    return module if where is None else module.to(where)
 
 
 def refuse_other_architecture(record: Record, module: nn.Module, path: str | Path) -> None:

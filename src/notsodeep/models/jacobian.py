@@ -11,6 +11,7 @@ from torch import Tensor
 from notsodeep.fixed_points import jacobian
 from notsodeep.models import checks
 from notsodeep.models.deq import DEQ
+from notsodeep.numerics.arguments import generator as checked_generator
 
 _BLOCK_ELEMENTS = 1 << 25
 
@@ -28,6 +29,7 @@ def spectral_radius(
         generator: Of the vector that the products begin with.
         **options: For an f, those of `notsodeep.fixed_points.spectral_radius`.
     """
+    generator = checked_generator(generator)
     if not isinstance(deq, DEQ):
         return jacobian.spectral_radius(deq, x, generator=generator, **options)
     x = checks.batch(x, deq.in_features, deq.B, "DEQ").reshape(-1, deq.in_features)
@@ -55,6 +57,7 @@ def jacobian_penalty(
 
     Ref: Bai, Koltun & Kolter (2021).
     """
+    generator = checked_generator(generator)
     if not isinstance(deq, DEQ):
         return jacobian.jacobian_penalty(deq, x, probes=probes, generator=generator)
     x = checks.batch(x, deq.in_features, deq.B, "DEQ").reshape(-1, deq.in_features)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
 from notsodeep.models.objective import measure, score
+from notsodeep.numerics.safe import label_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +60,10 @@ class Labels:
 
 def _as_tensor(y: Any) -> Tensor:
     """Numbers as they are, words as whole numbers in alphabetical order."""
-    if isinstance(y, Tensor):
-        values = y.detach().cpu()
-    else:
-        array = np.asarray(y)
-        if array.dtype.kind in "USO":
-            array = np.unique(array.astype(str), return_inverse=True)[1].reshape(array.shape)
-        if array.dtype.kind not in "fiub":
-            raise BadInput(f"y holds {array.dtype}; expected classes, or real numbers.")
-        values = torch.from_numpy(np.ascontiguousarray(array))
-    if values.is_complex():
-        raise BadInput(f"y holds {values.dtype}; expected classes, or real numbers.")
+    if isinstance(y, Tensor) and y.is_complex():
+        raise BadInput(f"y holds {y.dtype}; expected classes, or real numbers.")
+    array = label_array(y)
+    if array.dtype.kind in "USO":
+        array = np.unique(array.astype(str), return_inverse=True)[1].reshape(array.shape)
+    values = torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64, order="C"))
     return values.to(torch.int64) if values.dtype == torch.bool else values

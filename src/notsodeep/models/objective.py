@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import shown
+from notsodeep.numerics.safe import refuse_unreadable
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -57,6 +60,14 @@ def _classes(y: Tensor, outputs: int) -> Tensor:
     return y.long()
 
 
+def require_batches(loader: Any, name: str) -> None:
+    """`BadInput` for what gives no batches: anything but an iterable, and a tensor, whose rows are none."""
+    if not isinstance(loader, Iterable) or isinstance(loader, Tensor | np.ndarray | str | bytes):
+        raise BadInput(
+            f"{name} must give batches: a DataLoader, Batches(x, y) or a list of them, [(x, y)]; got {shown(loader)}."
+        )
+
+
 def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
     """(x, y) of a loader's batch, on the device of `like`, real numbers in its dtype."""
     if not isinstance(batch, tuple | list) or len(batch) != 2 or not all(isinstance(part, Tensor) for part in batch):
@@ -65,6 +76,8 @@ def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
             "labels, or a list of batches, [(x, y)]."
         )
     x, y = batch
+    for name, part in (("x", x), ("y", y)):
+        refuse_unreadable(part, f"{name} of a batch")
     if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
         raise BadInput(
             f"A batch has x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}; expected at least one sample, and a "

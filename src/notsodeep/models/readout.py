@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
-from notsodeep.models.objective import pair, targets_of
+from notsodeep.models.objective import pair, require_batches, targets_of
+from notsodeep.numerics.arguments import numbers
 
 Features = Callable[[Tensor], Tensor]
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
@@ -60,9 +61,7 @@ def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: b
     The ridge is relative to the mean of the features' squares, so that one list serves every network. Without `intercept`
     nothing is centred. See `RidgePath`.
     """
-    ridges = tuple(float(ridge) for ridge in ridges)
-    if not ridges:
-        raise BadInput("There is no ridge to choose from; give at least one.")
+    ridges = numbers(ridges, "ridges", least=0.0)
     return RidgePath.of(stream, intercept).best(ridges)
 
 
@@ -192,6 +191,8 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
     readout = getattr(module, "readout", None)
     if readout is None or getattr(readout, "weight", None) is None:
         raise BadInput("fit_readout needs a network with a readout: DEQ(…, out_features=…) or ENN(…, out_features=…).")
+    ridges = numbers(ridges, "ridges", least=0.0)  # before the features are computed
+    require_batches(loader, "loader")
     like, features = readout.weight, cast(Features, module.features)
 
     def stream() -> Iterator[tuple[Tensor, Tensor]]:

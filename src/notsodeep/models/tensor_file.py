@@ -19,6 +19,7 @@ from torch import Tensor
 
 from notsodeep.data.files import write_whole
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import path as checked_path
 from notsodeep.numerics.safe import available_bytes
 
 _FORMAT = 1
@@ -35,15 +36,16 @@ class Stored:
 
 def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> Path:
     """The whole file or none: written beside its place, flushed to the disc, and moved there."""
+    target = checked_path(path)
     plain = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
     text = json.dumps({"format": _FORMAT, **record})
     metadata = {"format": "pt", _RECORD: text, _SUM: _digest(text, plain)}
-    return write_whole(Path(path), lambda to: to.write_bytes(serialise(plain, metadata)))
+    return write_whole(target, lambda to: to.write_bytes(serialise(plain, metadata)))
 
 
 def read_tensors(path: str | Path) -> Stored:
     """The whole content, or `BadInput`: nothing of a file that was cut short or changed is given out."""
-    path = Path(path)
+    path = checked_path(path)
     try:
         return _read(path)
     except (SafetensorError, OSError, TypeError, ValueError, OverflowError, RuntimeError) as error:

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.models import checks, randomness
+from notsodeep.models import objective, randomness
 from notsodeep.models.checkpoint import Checkpoint, Epoch, Run
 from notsodeep.models.objective import Loss, evaluate, pair, usual_loss
+from notsodeep.numerics.arguments import count, flag, function, instance, path, shown
 from notsodeep.numerics.progress import bar
 
 _SECONDS = 60.0  # of work that a kill may cost, at most
@@ -64,13 +65,19 @@ def fit(
     `load` opens it, and `resume=True` goes on from it, to the same numbers as if nothing had happened (given the same loader
     and machine).
     """
+    instance(module, nn.Module, "module", "a network, a torch.nn.Module")
+    for name, batches in (("loader", loader), ("validation", validation)):
+        if batches is not None or name == "loader":
+            objective.require_batches(batches, name)
+    resume, progress = flag(resume, "resume"), progress if isinstance(progress, str) else flag(progress, "progress")
+    checkpoint = None if checkpoint is None else path(checkpoint, "checkpoint")
     trained = [weight for weight in module.parameters() if weight.requires_grad]
     if not trained:
         raise BadInput("The module has no weight to train: all are frozen, or there are none.")
-    epochs = checks.count(epochs, "epochs")
+    epochs = count(epochs, "epochs")
     if patience is not None and validation is None:
         raise BadInput("patience needs a validation loader, to see whether an epoch was better.")
-    patience = None if patience is None else checks.count(patience, "patience")
+    patience = None if patience is None else count(patience, "patience")
     if optimiser is None:
         optimiser = torch.optim.Adam(trained, lr=_RATE)
     _refuse_unusable(optimiser, schedule, loss, trained)
@@ -80,7 +87,7 @@ def fit(
     run, saved = Run(), None
     if checkpoint is not None:
         settings = _settings(optimiser, schedule, loader, epochs, patience, generators)
-        saved = Checkpoint(Path(checkpoint), module, optimiser, scheduler, generators, settings)
+        saved = Checkpoint(checkpoint, module, optimiser, scheduler, generators, settings)
         if saved.begin(resume):
             run, now = saved.restore()
             randomness.restore(now, generators, trained[0].device)
@@ -118,6 +125,8 @@ def _train(
     module.train()
     for x, y in batches:
         value = loss(module(x), y)
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise BadInput(f"loss(out, y) must be one number, a tensor of no axes; it returned {shown(value)}.")
         number = value.item()
         if not math.isfinite(number):
             raise NotConverged(
@@ -189,10 +198,8 @@ def _refuse_unusable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.
         )
     if isinstance(schedule, ReduceLROnPlateau):
         raise BadInput("ReduceLROnPlateau wants a measure at each step; use patience=…, or another scheduler.")
-    if loss is not None and not callable(loss):
-        raise BadInput(
-            f"loss must be a function of the outputs and y, such as torch.nn.functional.mse_loss; got {loss!r}."
-        )
+    if loss is not None:
+        function(loss, "loss", "a function of the outputs and y, such as torch.nn.functional.mse_loss", 2)
 
 
 def _settings(
@@ -233,9 +240,9 @@ def _scheduler(
 ) -> LRScheduler | None:
     if schedule is None or isinstance(schedule, LRScheduler):
         return schedule
-    if schedule != "cosine":
+    if not isinstance(schedule, str) or schedule != "cosine":
         raise BadInput(
-            f"schedule must be 'cosine', a scheduler of torch.optim.lr_scheduler, or None; got {schedule!r}."
+            f"schedule must be 'cosine', a scheduler of torch.optim.lr_scheduler, or None; got {shown(schedule)}."
         )
     batches = _length(loader)
     if batches is None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations import Activation
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import shown
 
 _CONTRACTION, _MONOTONE_NORM = 0.95, 2.0
 _GRAM_STEPS = 5
@@ -81,18 +82,24 @@ def gram_bound(weight: Tensor, steps: int = _GRAM_STEPS) -> Tensor:
     return bound
 
 
+_KINDS: dict[str, Any] = {"spectral": SpectralBound, "monotone": MonotoneForm}
+
+
+def require_kind(name: object) -> None:
+    """`BadInput` for what names no parametrization."""
+    if name is not None and not (isinstance(name, str) and name in _KINDS):
+        raise BadInput(f"well_posed must be 'spectral', 'monotone' or None, got {shown(name)}.")
+
+
 def parametrization(name: str, phi: Callable[[Tensor], Tensor], scale: float) -> nn.Module:
     """The parametrization of that name for activation φ and W = scale·A."""
-    kinds: dict[str, Any] = {"spectral": SpectralBound, "monotone": MonotoneForm}
-    if name not in kinds:
-        raise BadInput(f"well_posed must be 'spectral', 'monotone' or None, got {name!r}.")
     if not isinstance(phi, Activation) or not 0.0 < phi.lipschitz < math.inf:
         raise BadInput(f"well_posed needs an activation with a Lipschitz constant; {phi} has none.")
     if name == "monotone" and not _non_decreasing(phi):
         raise BadInput(
             f"well_posed='monotone' needs a non-decreasing activation; {phi} falls somewhere. Use 'spectral'."
         )
-    module: nn.Module = kinds[name](phi.lipschitz, scale)
+    module: nn.Module = _KINDS[name](phi.lipschitz, scale)
     return module
 
 

@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import count, number
+from notsodeep.numerics.arguments import generator as checked_generator
 from notsodeep.numerics.lanczos import BlockProduct
+from notsodeep.numerics.safe import refuse_if_too_large
 
 _PROBES, _STEPS, _POINTS = 8, 40, 200
 
@@ -55,6 +58,7 @@ class SpectralDensity:
 
     def quantile(self, share: float) -> float:
         """λ below which this share of the eigenvalues lies."""
+        share = number(share, "share")
         if not 0.0 <= share <= 1.0:
             raise BadInput(f"A share of the eigenvalues is from 0 to 1; got {share:g}.")
         nodes, middle = self._cumulative
@@ -118,8 +122,11 @@ def spectral_density(
 
     Ref: Ubaru, Chen and Saad, SIAM J. Matrix Anal. Appl. 38 (2017); Golub and Meurant, Matrices, Moments and Quadrature.
     """
-    if probes < 1 or steps < 1:
-        raise BadInput(f"probes = {probes} and steps = {steps}; both are at least 1.")
+    probes, steps = count(probes, "probes"), count(steps, "steps")
+    generator = checked_generator(generator)
+    refuse_if_too_large(
+        len(like) * min(steps, len(like)), probes, like.dtype, like.device, "fewer probes", f"{probes} probes"
+    )
     n = len(like)
     own = torch.Generator().manual_seed(0) if generator is None else generator
     signs = torch.randint(0, 2, (n, probes), generator=own, device=own.device).to(like) * 2.0 - 1.0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.numerics.safe import is_whole, positive
+from notsodeep.numerics.arguments import is_whole, positive, shown
 
 BlockProduct = Callable[[Tensor], Tensor]
 """V (n, b) ↦ A V, of one symmetric A."""
@@ -55,7 +55,7 @@ def top_eigenpairs(
     """
     n = len(like)
     if not is_whole(k) or not 1 <= k <= n:
-        raise BadInput(f"A matrix of {n} rows has {n} eigenvalues; k = {k} were asked for.")
+        raise BadInput(f"A matrix of {n} rows has {n} eigenvalues; k = {shown(k)} were asked for.")
     tolerance = EIGEN_RTOL[like.dtype] if tolerance is None else positive(tolerance, "tolerance")
     width = 2 * k + _GUARD if block is None else block
     if width < k:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import refuse_if_too_large
+from notsodeep.numerics.arguments import count
+from notsodeep.numerics.safe import operand, refuse_if_too_large, refuse_unreadable, shift
 from notsodeep.numerics.spectrum import top_eigenvalues
 
 
@@ -28,6 +29,10 @@ class LowRankPlusDiagonal:
     diag: Tensor
 
     def __post_init__(self) -> None:
+        for name in ("factor", "core", "diag"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise BadInput(f"{name} is a {type(getattr(self, name)).__name__}; expected a tensor.")
+            refuse_unreadable(getattr(self, name), name)
         n, r = self.factor.shape if self.factor.ndim == 2 else (-1, -1)
         if self.core.shape != (r, r) or self.diag.shape != (n,):
             raise BadInput(
@@ -51,7 +56,7 @@ class LowRankPlusDiagonal:
     def matvec(self, v: Any) -> Any:
         """A v for v (n,) or (n, b)."""
         if isinstance(v, np.ndarray):
-            return self.matvec(torch.from_numpy(v)).cpu().numpy()
+            return self.matvec(self._operand(v)).cpu().numpy()
         v = self._operand(v)
         diag = self.diag if v.ndim == 1 else self.diag[:, None]
         return self.factor @ (self.core @ (self.factor.T @ v)) + diag * v
@@ -63,7 +68,7 @@ class LowRankPlusDiagonal:
         """A⁻¹ v, by the form of Woodbury's identity that needs no inverse of C:
         A⁻¹ = D⁻¹ − D⁻¹U (I + C Uᵀ D⁻¹ U)⁻¹ C Uᵀ D⁻¹, with one step of iterative refinement."""
         if isinstance(v, np.ndarray):
-            return self.solve(torch.from_numpy(v)).cpu().numpy()
+            return self.solve(self._operand(v)).cpu().numpy()
         v = self._operand(v)
         first = self._solve_once(v)
         return first + self._solve_once(v - self.matvec(first))
@@ -105,8 +110,7 @@ class LowRankPlusDiagonal:
         `to_dense`, with its check that the matrix fits.
         """
         n, r = self.factor.shape
-        if k is not None and k < 1:
-            raise BadInput(f"k = {k} eigenvalues cannot be found; k is at least 1.")
+        k = None if k is None else min(count(k, "k"), n)
         if k is not None and k < n - 1:
             return top_eigenvalues(self.matvec, n, k, self.factor)
         if bool((self.diag == self.diag[0]).all()) and r < n:
@@ -126,7 +130,8 @@ class LowRankPlusDiagonal:
 
     def add_ridge(self, ridge: float | Tensor) -> LowRankPlusDiagonal:
         """A + ridge·I, or A + diag(ridge)."""
-        return replace(self, diag=self.diag + ridge)
+        more = shift(ridge, len(self.diag))
+        return replace(self, diag=self.diag + (more.to(self.diag) if isinstance(more, Tensor) else more))
 
     def to_dense(self) -> Tensor:
         """The (n, n) matrix: the only O(n²) line."""
@@ -136,13 +141,8 @@ class LowRankPlusDiagonal:
         dense.diagonal().add_(self.diag)
         return dense
 
-    def _operand(self, v: Tensor) -> Tensor:
-        n = self.factor.shape[0]
-        if v.ndim not in (1, 2) or v.shape[0] != n:
-            raise BadInput(
-                f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b)."
-            )
-        return v.to(self.factor)
+    def _operand(self, v: Any) -> Tensor:
+        return operand(v, self.factor.shape[0], self.factor)
 
     @cached_property
     def _invertible_diag(self) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import is_whole
 from notsodeep.numerics.lanczos import BlockProduct
 from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import is_whole
 
 _NEGLIGIBLE = 0.02
 """A gain of P below this changes no condition number by more than as much, and each costs a column."""

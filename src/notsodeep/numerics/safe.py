@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,31 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import is_whole, number, positive, shown
+
+__all__ = [
+    "available_bytes",
+    "is_whole",
+    "label_array",
+    "like",
+    "operand",
+    "positive",
+    "real",
+    "refuse_beyond",
+    "refuse_if_too_large",
+    "refuse_unreadable",
+    "ridge",
+    "samples",
+    "shift",
+    "unwritten",
+]
 
 _LARGEST = 1e50
 
 
-def samples(x: Array, name: str = "x") -> Tensor:
-    """`x` as an (n, p) float tensor on its own device, or `BadInput` that says which row is wrong."""
+def samples(x: Array, name: str = "x", products: torch.dtype = torch.float64) -> Tensor:
+    """`x` as an (n, p) float tensor on its own device, or `BadInput` that says which row is wrong; `products` is the type in
+    which its inner products must be numbers."""
     tensor = _as_tensor(x, name)
     if tensor.ndim != 2:
         hint = "; one sample is x[None, :]" if tensor.ndim == 1 else ""
@@ -42,7 +60,39 @@ def samples(x: Array, name: str = "x") -> Tensor:
             f"The largest entry of {name} is {largest:.1e}; beyond {_LARGEST:.0e} (or all below {1 / _LARGEST:.0e}) products "
             "of norms leave the range of float64. Rescale the data."
         )
+    if p * largest**2 > torch.finfo(products).max:
+        raise BadInput(
+            f"The largest entry of {name} is {largest:.1e}, and products of {p} such leave the range of {_name(products)}. "
+            "Rescale the data, or give them in float64."
+        )
     return tensor
+
+
+def real(x: Any, name: str, shape: tuple[int | None, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """`x` as a dense tensor of finite real numbers, or `BadInput`; a shape may leave lengths open with None."""
+    tensor = _as_tensor(x if isinstance(x, Tensor | np.ndarray) else _array(x, name), name)
+    if shape is not None and not fits(tuple(tensor.shape), shape):
+        wanted = ", ".join("n" if size is None else str(size) for size in shape) + ("," if len(shape) == 1 else "")
+        raise BadInput(f"{name} has shape {tuple(tensor.shape)}; expected ({wanted}).")
+    if not bool(torch.isfinite(tensor).all()):
+        raise BadInput(f"{name} holds NaN or infinity; expected finite numbers.")
+    return tensor if dtype is None else tensor.to(dtype)
+
+
+def _array(x: Any, name: str) -> np.ndarray[Any, Any]:
+    """Numbers in lists, however deep, as an array."""
+    try:
+        found = np.asarray(x)
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, or what is inside cannot be read
+        found = np.empty((), dtype=object)
+    if found.dtype.kind not in "fiubc":
+        raise BadInput(f"{name} = {shown(x)} is no array of real numbers; expected one.")
+    return found
+
+
+def fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    """Whether a shape is the wanted one, of which None leaves a length open."""
+    return len(found) == len(wanted) and all(b is None or a == b for a, b in zip(found, wanted, strict=True))
 
 
 def _as_tensor(x: Any, name: str) -> Tensor:
@@ -55,8 +105,7 @@ def _as_tensor(x: Any, name: str) -> Tensor:
         x = torch.from_numpy(np.array(x, dtype=kept, order="C"))
     if not isinstance(x, Tensor):
         raise BadInput(f"{name} is a {type(x).__name__}; expected a torch tensor or a numpy array of shape (n, p).")
-    if x.layout != torch.strided:
-        raise BadInput(f"{name} is a sparse tensor; expected a dense one: {name}.to_dense().")
+    refuse_unreadable(x, name)
     if x.is_complex():
         raise BadInput(f"{name} has dtype {x.dtype}; expected real numbers (float32 or float64).")
     tensor: Tensor = x.detach()
@@ -65,20 +114,91 @@ def _as_tensor(x: Any, name: str) -> Tensor:
     return tensor.to(torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else torch.float64)
 
 
-def positive(value: Any, name: str, hint: str = "") -> float:
-    """`value` as a finite float > 0, or `BadInput`."""
+def refuse_unreadable(x: Tensor, name: str) -> None:
+    """`BadInput` for a tensor that is no dense block of numbers: nested, sparse, quantised, or on the device meta."""
+    if x.is_nested:
+        raise BadInput(f"{name} is a nested tensor; expected a dense one: {name}.to_padded_tensor(0.0).")
+    if x.layout != torch.strided:
+        raise BadInput(f"{name} is a sparse tensor; expected a dense one: {name}.to_dense().")
+    if x.is_quantized:
+        raise BadInput(f"{name} is a quantised tensor; expected real numbers: {name}.dequantize().")
+    if x.is_meta:
+        raise BadInput(f"{name} is on the device meta, where tensors hold no numbers; make it on another.")
+
+
+def operand(v: Any, n: int, like: Tensor) -> Tensor:
+    """`v` as what a matrix of n rows is multiplied with, (n,) or (n, b), in the type of `like`; `BadInput` for any other."""
+    if isinstance(v, np.ndarray) and v.dtype.kind in "fiub":
+        v = torch.from_numpy(np.array(v, np.float64, order="C"))
+    if not isinstance(v, Tensor) or v.is_complex():
+        kind = getattr(v, "dtype", None) or type(v).__name__
+        raise BadInput(f"The vector is a {kind}; expected real numbers in a tensor or a numpy array.")
+    refuse_unreadable(v, "The vector")
+    if v.ndim not in (1, 2) or v.shape[0] != n:
+        raise BadInput(
+            f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b)."
+        )
+    return v.to(like)
+
+
+def shift(value: Any, n: int, name: str = "ridge") -> float | Tensor:
+    """`value` as a finite number, or n of them, (n,); `BadInput` for any other."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        return real(value, f"The {name}", (n,))
+    return number(value, name, f", or one a sample, ({n},)")
+
+
+def ridge(value: Any, n: int, name: str = "ridge") -> float | Tensor:
+    """The same, and none of them negative."""
+    found = shift(value, n, name)
+    least = float(found.min()) if isinstance(found, Tensor) else found
+    if least < 0.0:
+        raise BadInput(f"The {name} reaches {least:g}; a kernel with a negative one need not be positive.")
+    return found
+
+
+def label_array(y: Any, name: str = "y") -> np.ndarray[Any, Any]:
+    """Labels as numpy has them: numbers or words, from a tensor, an array or a list; `BadInput` for any other."""
+    if isinstance(y, Tensor):
+        refuse_unreadable(y, name)
+        known = y.dtype in (torch.float32, torch.float64) or not y.is_floating_point()
+        return (y if known else y.double()).detach().cpu().numpy()
+    if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        raise BadInput(f"{name} has masked entries; fill or drop them first.")
     try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise BadInput(f"{name} = {value!r} is not a number; expected a positive number{hint}.") from None
-    if not (0.0 < number < float("inf")):
-        raise BadInput(f"{name} = {number:g} must be a positive, finite number{hint}.")
-    return number
+        values = np.asarray(y)
+    except (ValueError, TypeError, OverflowError):
+        raise BadInput(
+            f"{name} has rows of different lengths; expected one label a sample, or as many for each."
+        ) from None
+    if values.ndim == 0:
+        raise BadInput(f"{name} = {shown(y)} is no array; give one label a sample.")
+    if values.dtype.kind == "O" and any(isinstance(value, list | tuple | dict | np.ndarray) for value in values.flat):
+        raise BadInput(f"{name} has rows of different lengths; expected one label a sample, or as many for each.")
+    if values.dtype.kind not in "fiubUSO":
+        raise BadInput(f"{name} holds {values.dtype}; expected classes, or real numbers.")
+    return values
 
 
-def is_whole(value: Any) -> bool:
-    """Whether `value` is a whole number of Python or NumPy; True and False are not."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
+def refuse_beyond(diagonal: Tensor, dtype: torch.dtype, what: str) -> None:
+    """`BadInput` where the largest entry of a kernel, which is on its diagonal, is no number of `dtype`, or vanishes in it."""
+    largest, range_ = float(diagonal.max()), torch.finfo(dtype)
+    if largest > range_.max:
+        raise BadInput(
+            f"{what} reaches {largest:.1e}, beyond {range_.max:.1e}, the largest number of {_name(dtype)}: rescale the data"
+            + ("." if dtype == torch.float64 else ", or give it in float64."),
+            largest=largest,
+        )
+    if 0.0 < largest < range_.tiny:
+        raise BadInput(
+            f"{what} is {largest:.1e} at most, below {range_.tiny:.1e}, where {_name(dtype)} loses its digits: rescale the data"
+            + ("." if dtype == torch.float64 else ", or give it in float64."),
+            largest=largest,
+        )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def like(x: Array) -> Callable[[Tensor], Any]:
@@ -97,7 +217,7 @@ def refuse_if_too_large(
     available = available_bytes(device)
     if needed > available:
         raise BadInput(
-            f"{what or f'A {rows} × {columns} kernel'} in {str(dtype).removeprefix('torch.')} takes {needed / 2**30:.1f} GiB; "
+            f"{what or f'A {rows} × {columns} kernel'} in {_name(dtype)} takes {needed / 2**30:.1f} GiB; "
             f"{available / 2**30:.1f} GiB are free on {device}. Use {instead}.",
             needed=needed,
             available=available,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from notsodeep.architecture import Explicit
 from notsodeep.gaussian.moments import moments_at
-from notsodeep.numerics.safe import positive
+from notsodeep.numerics.arguments import norm
 from notsodeep.scalars.values import Scalars, warn_unless_centred
 
 
@@ -21,7 +21,7 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
     β̃_{l,j} = α̃_{l,j} + E[σ']² β̃_{l−1,j}, and for j = 3 also + E[σ'']² α̃_{l−1,1} β̃_{l−1,1}
     τ̃_l² = E[σ_l²]                                              κ̃_l² = τ̃_l² + κ̃_{l−1}² E[σ'²]
     """
-    tau0 = positive(tau0, "tau0")
+    tau0 = norm(tau0)
     before = Scalars(tau0, tau0, tau0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, tau0)
     after: list[Scalars] = []
     for depth, layer in enumerate(net.layers, start=1):

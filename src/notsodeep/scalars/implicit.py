@@ -7,6 +7,7 @@ import math
 from notsodeep.architecture import Implicit
 from notsodeep.errors import NotContractive
 from notsodeep.gaussian.moments import moments_at
+from notsodeep.numerics.arguments import norm
 from notsodeep.scalars.values import Coefficients, Scalars, warn_unless_centred
 
 
@@ -20,6 +21,7 @@ def implicit_scalars(net: Implicit, tau0: float) -> Scalars:
 
     κ is infinite where σ_a² q ≥ 1: such a DEQ has a conjugate but no tangent kernel.
     """
+    tau0 = norm(tau0)
     tau_star = net.deviation(tau0)
     centred = net.centred(tau0)
     net.warn_unless_contractive()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.gaussian.moments import Moments
+from notsodeep.numerics.arguments import choice
 from notsodeep.numerics.tolerances import CENTRED_ATOL
 
 
@@ -46,16 +47,14 @@ class Scalars:
 
     def coefficients(self, kernel: str) -> Coefficients:
         """The row of docs/theory.md, section 3 for "conjugate", "tangent" or "preactivation"."""
-        match kernel:
+        match choice(kernel, "kernel", ("conjugate", "tangent", "preactivation")):
             case "conjugate":
                 return Coefficients(self.alpha1, self.alpha2, self.alpha3, self.gamma**2)
             case "tangent":
                 return Coefficients(self.beta1, self.beta2, self.beta3, self.kappa**2)
             case "preactivation" if self.preactivation is not None:
                 return self.preactivation
-            case "preactivation":
-                raise BadInput("Only a DEQ has a kernel read out at a pre-activation.")
-        raise BadInput(f"There is no kernel {kernel!r}; choose conjugate, tangent or preactivation.")
+        raise BadInput("Only a DEQ has a kernel read out at a pre-activation.")
 
 
 def warn_unless_centred(at: Moments, what: str) -> None:

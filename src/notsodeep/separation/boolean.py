@@ -16,9 +16,14 @@ from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import count, function, instance
+from notsodeep.numerics.arguments import dtype as checked_dtype
+from notsodeep.numerics.arguments import generator as checked_generator
 from notsodeep.numerics.safe import like
+from notsodeep.separation.targets import drawing, points
 
 _LARGEST = 2**22  # points of a cube that are listed
+_MOST_DIMENSIONS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +35,22 @@ class BooleanTarget:
     function: Callable[[Tensor], Tensor]
     unseen: Callable[[Tensor], Tensor]
 
+    def __post_init__(self) -> None:
+        instance(self.name, str, "name", "a word")
+        count(self.dimension, "dimension", most=_MOST_DIMENSIONS)
+        for part in ("function", "unseen"):
+            function(getattr(self, part), part, "a function of x (n, d)", 1)
+
     def __call__(self, x: Array) -> Any:
         """(n, d) → (n, 1)."""
-        given = torch.as_tensor(x)
+        given = points(x)
         if given.ndim != 2 or given.shape[1] != self.dimension:
             raise BadInput(f"{self.name} takes x of shape (n, {self.dimension}), got {tuple(given.shape)}.")
         return like(x)(self.function(given)[:, None])
 
     def seen_and_unseen(self, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
         """Both parts of the cube, point by point."""
+        checked_dtype(dtype)
         if 2**self.dimension > _LARGEST:
             raise BadInput(f"{self.name} has 2^{self.dimension} points, too many to list; draw some with `sample`.")
         cube = torch.tensor(list(product((1.0, -1.0), repeat=self.dimension)), dtype=dtype)
@@ -48,8 +60,15 @@ class BooleanTarget:
     def sample(self, n: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
         """n points of the seen part, at random."""
         found: list[Tensor] = []
+        (n, _), generator = drawing(n, self.dimension), checked_generator(generator)
         while sum(map(len, found)) < n:
-            drawn = 2.0 * torch.randint(2, (2 * n, self.dimension), generator=generator).to(dtype) - 1.0
+            drawn = (
+                2.0
+                * torch.randint(2, (2 * n, self.dimension), generator=generator).to(
+                    checked_dtype(dtype) or torch.float64
+                )
+                - 1.0
+            )
             found.append(drawn[~self.unseen(drawn)])
         return torch.cat(found)[:n]
 

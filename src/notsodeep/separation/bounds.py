@@ -6,7 +6,11 @@ import math
 from collections.abc import Sequence
 
 from notsodeep.errors import BadInput
-from notsodeep.models.checks import count
+from notsodeep.numerics.arguments import count, counts, not_negative, number, shown
+
+_MOST = 2**20  # bits of a number of pieces: beyond, nobody reads it
+_LARGEST_EXPONENT = 1000
+_SMALLEST_ERROR = 1e-300
 
 
 def max_pieces_deq(width: int) -> int:
@@ -14,7 +18,7 @@ def max_pieces_deq(width: int) -> int:
 
     Ref: [wu2024], expressivity.
     """
-    return 1 << count(width, "width")
+    return 1 << count(width, "width", most=_MOST)
 
 
 def max_pieces_fnn(depth: int, width: int, activation_pieces: int = 2) -> int:
@@ -24,7 +28,8 @@ def max_pieces_fnn(depth: int, width: int, activation_pieces: int = 2) -> int:
     Ref: [wu2024], expressivity.
     """
     each = count(activation_pieces, "activation_pieces") * count(width, "width")
-    return math.prod([each] * (count(depth, "depth") - 1))
+    power: int = each ** (count(depth, "depth", most=_MOST) - 1)
+    return power
 
 
 def min_weight_fnn(dimension: int, depth: int) -> float:
@@ -33,7 +38,10 @@ def min_weight_fnn(dimension: int, depth: int) -> float:
 
     Ref: [wu2024], steep functions.
     """
-    return float(2.0 ** (count(dimension, "dimension") / (2 * count(depth, "depth"))))
+    exponent = count(dimension, "dimension") / (2 * count(depth, "depth"))
+    if exponent > _LARGEST_EXPONENT:
+        raise BadInput(f"2^(d/2C) = 2^{exponent:.4g} is no number of double precision; take a smaller dimension.")
+    return float(2.0**exponent)
 
 
 def min_weight_steep_fnn(dimension: int, widths: Sequence[int], loss: float) -> float:
@@ -46,10 +54,9 @@ def min_weight_steep_fnn(dimension: int, widths: Sequence[int], loss: float) -> 
     √(2 loss)‖w‖ ≥ E w(g − f) = E wg + ∫ f' s(1 − s)/2 ds ≥ E wg − L/12, and E wg = (1 + δ)(3 ln 2 − 2)/4: so L ≥ Λ.
     Step by step: docs/separation.md.
     """
-    if not loss >= 0.0:
-        raise BadInput(f"The loss is a mean of squares, at least 0, got {loss!r}.")
-    shape = [count(width, "width") for width in widths]
-    steepness = 2.0 ** count(dimension, "dimension")
+    loss = not_negative(loss, "loss", ", a mean of squares")
+    shape = counts(widths, "widths")
+    steepness = 2.0 ** count(dimension, "dimension", most=_LARGEST_EXPONENT)
     lipschitz = (1.0 + 1.0 / steepness) * (9.0 * math.log(2.0) - 6.0) - math.sqrt(24.0 * loss)
     return float((max(lipschitz, 0.0) * steepness / math.prod(shape)) ** (1.0 / (len(shape) + 1)))
 
@@ -60,6 +67,6 @@ def steep_deq_size(error: float) -> tuple[int, float]:
 
     Ref: [wu2024], steep functions.
     """
-    if not 0.0 < error <= 1.0:
-        raise BadInput(f"The error must be in (0, 1], got {error!r}.")
+    if not _SMALLEST_ERROR <= number(error, "error") <= 1.0:
+        raise BadInput(f"The error must be in (0, 1], and not below {_SMALLEST_ERROR:g}, got {shown(error)}.")
     return int(5.0 / error), 2.0 / error

@@ -5,8 +5,6 @@ Ref: [wu2024], learning dynamics.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from scipy.integrate import solve_ivp
@@ -15,9 +13,15 @@ from torch import Tensor, nn
 
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.models import checks
+from notsodeep.numerics.arguments import count, flag, not_negative, number, positive
+from notsodeep.numerics.arguments import dtype as checked_dtype
+from notsodeep.numerics.safe import real, refuse_if_too_large
 
 _NEWTON_STEPS, _NEWTON_RTOL = 200, 1e-13
 _FLOW_RTOL, _FLOW_ATOL = 1e-10, 1e-12
+_LARGEST_COEFFICIENT = 1e100
+_MOST_EVALUATIONS = 100_000  # of the flow, some seconds
+_SHORTEST = 1e-100  # a time in which nothing changes, and which LSODA would cut into steps of zero
 
 
 class DiagonalDEQ(nn.Module):
@@ -25,15 +29,17 @@ class DiagonalDEQ(nn.Module):
 
     def __init__(self, in_features: int, bias: bool = False, dtype: torch.dtype | None = None) -> None:
         super().__init__()
-        self.w = nn.Parameter(torch.zeros(checks.count(in_features, "in_features"), dtype=dtype))
-        self.bias = nn.Parameter(torch.zeros(1, dtype=dtype)) if bias else None
+        d, dtype = count(in_features, "in_features"), checked_dtype(dtype)
+        refuse_if_too_large(d, 1, torch.float64, torch.device("cpu"), "fewer inputs", f"{d} weights")
+        self.w = nn.Parameter(torch.zeros(d, dtype=dtype))
+        self.bias = nn.Parameter(torch.zeros(1, dtype=dtype)) if flag(bias, "bias") else None
 
     @property
     def in_features(self) -> int:
         return len(self.w)
 
     def features(self, x: Tensor) -> Tensor:
-        return x / (1.0 - self.w)
+        return checks.batch(x, self.in_features, self.w, "DiagonalDEQ") / (1.0 - self.w)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1)."""
@@ -43,6 +49,12 @@ class DiagonalDEQ(nn.Module):
 
 def gradient_descent(X: Tensor, y: Tensor, steps: int, rate: float = 2e-2) -> DiagonalDEQ:
     """The diagonal DEQ with a bias after so many steps of gradient descent, from w = b = 0, on ½ mean (f(x) − y)², y (n, 1)."""
+    X, y = real(X, "X", (None, None)), real(y, "y")
+    if X.numel() == 0 or y.shape != (len(X), 1):
+        raise BadInput(
+            f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n, 1), one sample at least."
+        )
+    y, steps, rate = y.to(X), count(steps, "steps", least=0), positive(rate, "rate")
     network = DiagonalDEQ(X.shape[1], bias=True, dtype=X.dtype).to(X.device)
     optimiser = torch.optim.SGD(network.parameters(), lr=rate)
     for _ in range(steps):
@@ -55,15 +67,33 @@ def gradient_descent(X: Tensor, y: Tensor, steps: int, rate: float = 2e-2) -> Di
 def gradient_flow(X: Tensor, y: Tensor, beta0: Tensor, time: float) -> Tensor:
     """β(time) of β' = −(Xᵀ(Xβ − y)) ⊙ β⁴: gradient descent on ½‖Xβ − y‖² in w, with steps without end."""
     x, wanted = _arrays(X, y)
+    start, time = _start(beta0, x), not_negative(time, "time")
+    if time < _SHORTEST:
+        return torch.from_numpy(start.copy())
+    evaluations = 0
+
+    def slope(_: float, beta: np.ndarray) -> np.ndarray:
+        nonlocal evaluations
+        evaluations += 1
+        found: np.ndarray = -(x.T @ (x @ beta - wanted)) * beta**4
+        if evaluations > _MOST_EVALUATIONS or not np.isfinite(found).all():
+            raise NotConverged(
+                f"The gradient flow was not followed to its end: after {evaluations} evaluations β' is as large as "
+                f"{np.abs(found).max():.2g}. Take a shorter time, or rescale X and y.",
+                residual=float(np.abs(found).max()),
+                steps=evaluations,
+            )
+        return found
+
     found = solve_ivp(
-        lambda _, beta: -(x.T @ (x @ beta - wanted)) * beta**4,
-        (0.0, float(time)),
-        beta0.double().numpy(),
+        slope,
+        (0.0, time),
+        start,
         method="LSODA",
         rtol=_FLOW_RTOL,
         atol=_FLOW_ATOL,
     )
-    if not found.success:
+    if not found.success or not np.isfinite(found.y[:, -1]).all():
         raise NotConverged(f"The gradient flow stopped: {found.message}", residual=float("nan"), steps=len(found.t))
     return torch.from_numpy(found.y[:, -1])
 
@@ -74,11 +104,13 @@ def flow_limit(X: Tensor, y: Tensor, beta0: Tensor) -> Tensor:
     At the minimum β^(−3) = β(0)^(−3) + Xᵀν; Newton's method finds ν, in a basis of X's rows. Ref: [wu2024], learning dynamics.
     """
     x, wanted = _arrays(X, y)
-    start = beta0.double().numpy()
+    start = _start(beta0, x)
     if not (start > 0.0).all():
         raise BadInput("The flow is one of β > 0: every entry of beta0 must be positive.")
     left, sizes, rows = np.linalg.svd(x, full_matrices=False)
     kept = sizes > 1e-12 * sizes.max()
+    if not kept.any():
+        raise BadInput("Every sample of X is zero: it says nothing of β.")
     basis, reduced = rows[kept], (left[:, kept].T @ wanted) / sizes[kept]
     nu = np.zeros(len(basis))
     level = start**-3.0
@@ -108,9 +140,8 @@ def gotu_limit(f_empty: float, f_k: float) -> tuple[float, float]:
     β_k solves β + (1 − β^(−3))/3 = f_∅ + f_k, and the mean squared error on the unseen half is 4(f_k − β_k)²; f_∅ and f_k are
     the Fourier coefficients of the target. Ref: [wu2024], learning dynamics.
     """
-    total = float(f_empty) + float(f_k)
-    if not math.isfinite(total):
-        raise BadInput(f"The coefficients must be numbers, got f_empty = {f_empty!r} and f_k = {f_k!r}.")
+    f_empty, f_k = (_coefficient(value, name) for value, name in ((f_empty, "f_empty"), (f_k, "f_k")))
+    total = f_empty + f_k
 
     def excess(beta: float) -> float:
         return beta + (1.0 - 1.0 / (beta * beta * beta)) / 3.0 - total
@@ -129,12 +160,26 @@ def gotu_bound(f_k: float) -> float:
 
     Ref: [wu2024], learning dynamics.
     """
+    f_k = _coefficient(f_k, "f_k")
     if not f_k > 0.0:
         raise BadInput(f"The bound is for a coefficient f_k > 0, got {f_k!r}.")
     return float(4.0 * (f_k - (4.0 + 3.0 * f_k) ** (-1.0 / 3.0)) ** 2)
 
 
 def _arrays(X: Tensor, y: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    if X.ndim != 2 or y.shape != (len(X),):
-        raise BadInput(f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n,).")
-    return X.double().numpy(), y.double().numpy()
+    X, y = real(X, "X", dtype=torch.float64), real(y, "y", dtype=torch.float64)
+    if X.ndim != 2 or y.shape != (len(X),) or X.numel() == 0:
+        raise BadInput(f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n,), not empty.")
+    return X.cpu().numpy(), y.cpu().numpy()
+
+
+def _start(beta0: Tensor, x: np.ndarray) -> np.ndarray:
+    return real(beta0, "beta0", (x.shape[1],), torch.float64).cpu().numpy()
+
+
+def _coefficient(value: float, name: str) -> float:
+    """A Fourier coefficient, of which squares are taken."""
+    found = number(value, name)
+    if abs(found) > _LARGEST_COEFFICIENT:
+        raise BadInput(f"{name} = {found:g} has no square in double precision; rescale the target.")
+    return found

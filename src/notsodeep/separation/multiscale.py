@@ -12,7 +12,7 @@ from notsodeep.fixed_points.adjoint import Adjoint, PhantomAdjoint, require_adjo
 from notsodeep.fixed_points.fixed_point import fixed_point
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
-from notsodeep.models import checks
+from notsodeep.numerics.arguments import count
 from notsodeep.separation.residual import Branch, Head, conv, draw_weights, norm, require_images, stem, two
 
 _SMALL = 0.3  # of the usual deviation, for all that the state passes last: the map contracts at the start, factor ~ ½
@@ -57,7 +57,7 @@ class MultiscaleDEQ(nn.Module):
             self.high, self.low = Branch(c1, c1), Branch(c2, c2)
             self.up, self.down = conv(c2, c1, 1), conv(c1, c2, stride=2)
             self.high_norm, self.low_norm = norm(c1), norm(c2)
-            self.head = Head((c1, c2), checks.count(classes, "classes"))
+            self.head = Head((c1, c2), count(classes, "classes"))
         draw_weights(self, generator)
         with torch.no_grad():
             for layer in (self.high.second, self.low.second, self.up, self.down):

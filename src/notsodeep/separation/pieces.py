@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import number
 from notsodeep.separation.equilibrium_path import EquilibriumPath
 from notsodeep.separation.ordered_units import OrderedUnits
 from notsodeep.separation.units import ROUND_OFF, Array, Path, Units
@@ -24,8 +25,8 @@ def count_pieces(module: nn.Module, low: float, high: float) -> int:
     Its minors of one unit and of two are looked at, and those of every active set on the way; `NotContractive` where one is
     not positive.
     """
-    low, high = float(low), float(high)
-    if not (math.isfinite(low) and math.isfinite(high) and high > low):
+    low, high = number(low, "low"), number(high, "high")
+    if not high > low:
         raise BadInput(f"The interval [{low!r}, {high!r}] is empty or endless; low must lie below high, both finite.")
     units = Units.of(module)
     return _different(OrderedUnits(units) if units.in_order else EquilibriumPath(units), low, high)

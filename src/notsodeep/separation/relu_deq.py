@@ -19,6 +19,10 @@ from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.models import checks
+from notsodeep.numerics.arguments import count, flag, instance, shown
+from notsodeep.numerics.safe import refuse_if_too_large, refuse_unreadable
+
+_LARGEST_M = 1000  # of a sawtooth: 2^m is a number of float64
 
 
 class ReluDEQ(nn.Module):
@@ -71,8 +75,13 @@ class ReluDEQ(nn.Module):
 
         V is there with `skip`; without `bias` there is no c, and b stays 0. `solving` is for the constructor: solver=Broyden().
         """
-        p, m = checks.count(in_features, "in_features"), checks.count(width, "width")
-        outputs = checks.count(out_features, "out_features")
+        p, m = count(in_features, "in_features"), count(width, "width")
+        outputs = count(out_features, "out_features")
+        generator, _, dtype = checks.drawing(generator, None, dtype)
+        skip, bias = flag(skip, "skip"), flag(bias, "bias")
+        for rows, columns in ((m, max(m, p)), (outputs, max(m, p))):
+            what, cpu = f"A weight of {rows} × {columns}", torch.device("cpu")
+            refuse_if_too_large(rows, columns, dtype or torch.get_default_dtype(), cpu, "a narrower network", what)
 
         def uniform(*shape: int, inputs: int) -> Tensor:
             return torch.empty(shape, dtype=dtype).uniform_(-1.0, 1.0, generator=generator) / math.sqrt(inputs)
@@ -172,12 +181,22 @@ def longest_chain(W: Tensor) -> int | None:
 
 
 def _require_shapes(W: Tensor, U: Tensor, b: Tensor, A: Tensor, V: Tensor | None, c: Tensor | None) -> None:
+    for name, given in zip("WUbAVc", (W, U, b, A, V, c), strict=True):
+        if given is not None or name in "WUbA":
+            weight: Tensor = instance(given, Tensor, name, "a tensor")
+            refuse_unreadable(weight, name)
+            if weight.ndim == 0 or not weight.is_floating_point():
+                raise BadInput(
+                    f"{name} is {shown(weight)} of {weight.dtype}; expected real numbers, one or more axes of them."
+                )
+    if len({given.dtype for given in (W, U, b, A, V, c) if given is not None}) > 1:
+        raise BadInput("The weights are of several types; give them all in one, such as W.double().")
     m, p, outputs = len(b), U.shape[-1], len(A)
     wanted = {"W": (m, m), "U": (m, p), "b": (m,), "A": (outputs, m), "V": (outputs, p), "c": (outputs,)}
-    for (name, shape), weight in zip(wanted.items(), (W, U, b, A, V, c), strict=True):
-        if weight is not None and tuple(weight.shape) != shape:
+    for (name, shape), given in zip(wanted.items(), (W, U, b, A, V, c), strict=True):
+        if given is not None and tuple(given.shape) != shape:
             raise BadInput(
-                f"{name} has shape {tuple(weight.shape)}; with {m} units (b), {p} inputs (U) and {outputs} outputs (A) it must "
+                f"{name} has shape {tuple(given.shape)}; with {m} units (b), {p} inputs (U) and {outputs} outputs (A) it must "
                 f"have {shape}."
             )
 
@@ -190,7 +209,7 @@ def sawtooth_deq(m: int) -> ReluDEQ:
 
     Ref: [wu2024], expressivity.
     """
-    t = torch.arange(1, checks.count(m, "m") + 1, dtype=torch.float64)
+    t = torch.arange(1, count(m, "m", most=_LARGEST_M) + 1, dtype=torch.float64)
     powers = torch.exp2(t)
     W = -torch.exp2(t[:, None] - t + 1.0).tril(-1)
     return ReluDEQ(W, powers[:, None], -torch.ones_like(t), -powers.flip(0)[None], powers[-1:, None])

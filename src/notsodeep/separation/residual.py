@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.errors import BadInput
-from notsodeep.models import checks
+from notsodeep.numerics.arguments import count
 
 _GROUP = 16
 
@@ -96,7 +96,7 @@ class ResidualNetwork(nn.Module):
             self.stem = stem(c1)
             self.high = nn.Sequential(*(Block(c1, c1) for _ in range(many)))
             self.low = nn.Sequential(Block(c1, c2, 2), *(Block(c2, c2) for _ in range(more - 1)))
-            self.head = Head((c1, c2), checks.count(classes, "classes"))
+            self.head = Head((c1, c2), count(classes, "classes"))
         draw_weights(self, generator)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -128,4 +128,4 @@ def two(values: Sequence[int], what: str) -> tuple[int, int]:
     """One count for each resolution."""
     if isinstance(values, int) or len(values) != 2:
         raise BadInput(f"{what} must be two counts, one for each resolution, such as (32, 64); got {values!r}.")
-    return checks.count(values[0], what), checks.count(values[1], what)
+    return count(values[0], what), count(values[1], what)

@@ -19,7 +19,7 @@ from notsodeep.fixed_points.adjoint import ImplicitAdjoint
 from notsodeep.fixed_points.fixed_point import fixed_point
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson
-from notsodeep.models import checks
+from notsodeep.numerics.arguments import count
 from notsodeep.separation.flops import Counted, Flops, deq_flops, fnn_flops, with_skip
 from notsodeep.separation.relu_deq import ReluDEQ
 
@@ -85,7 +85,7 @@ class StackedFNN(Stack):
         self.activations = (torch.relu,) * len(widths) if activations is None else tuple(activations)
         if len(self.activations) != len(widths):
             raise BadInput(f"{len(self.activations)} activations for {len(widths)} hidden layers; each layer has one.")
-        self.sizes = [in_features, *(checks.count(width, "width") for width in widths), outputs]
+        self.sizes = [in_features, *(count(width, "width") for width in widths), outputs]
         layers = [draws.layer(to, by) for by, to in pairwise(self.sizes[:-1])]
         self.weights = nn.ParameterList([weight for weight, _ in layers])
         self.biases = nn.ParameterList([bias for _, bias in layers])
@@ -138,7 +138,7 @@ class StackedDEQ(Stack):
     ) -> None:
         super().__init__()
         draws = _Draws(generators)
-        self.W = nn.Parameter(0.5 * draws.uniform(width, checks.count(width, "width"), width).detach())
+        self.W = nn.Parameter(0.5 * draws.uniform(width, count(width, "width"), width).detach())
         self.U, self.b = draws.layer(width, in_features)
         self.norm = _Norm(len(draws), width) if norm else nn.Identity()
         self._read_out(draws, width, in_features, outputs, skip)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from notsodeep.models import checks
+from notsodeep.errors import BadInput
+from notsodeep.numerics.arguments import count, shown
+from notsodeep.numerics.safe import refuse_if_too_large
 from notsodeep.separation.relu_deq import ReluDEQ
-from notsodeep.separation.targets import Steep
+from notsodeep.separation.targets import Steep, points
 
 _BISECTIONS = 60
 
@@ -27,7 +29,10 @@ class SteepDEQ(nn.Module):
 
     def __init__(self, dimension: int, N: int) -> None:
         super().__init__()
-        self.target, self.N = Steep(dimension), checks.count(N, "N")
+        self.target, self.N = Steep(dimension), count(N, "N")
+        refuse_if_too_large(
+            self.N, 4, torch.float64, torch.device("cpu"), "a smaller N", f"A DEQ of 4 · {self.N} units"
+        )
         t = 1.0 / self.N
         slopes = torch.full((self.N,), 2.0 * t, dtype=torch.float64)
         slopes[0] = t
@@ -53,7 +58,9 @@ class SteepDEQ(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """z*, (n, 1): h(0) ≥ 0 and h(½) ≤ ½ enclose it."""
-        x1 = x[:, :1]
+        x1 = points(x)[:, :1] if isinstance(x, Tensor) and x.ndim == 2 else None
+        if x1 is None or x1.shape[1] == 0:
+            raise BadInput(f"x is {shown(x)}; expected a tensor of shape (n, {self.in_features}).")
         low, high = torch.zeros_like(x1), torch.full_like(x1, 0.5)
         for _ in range(_BISECTIONS):
             middle = 0.5 * (low + high)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import BadInput
-from notsodeep.models.checks import count
+from notsodeep.numerics.arguments import counts, not_negative
+from notsodeep.numerics.safe import refuse_if_too_large
 from notsodeep.separation.targets import Steep
 
 # What is tried: so many ramps, the first of which ends at `_FIRST`, and each at `_RATIOS` times the end of the one before.
@@ -51,10 +52,13 @@ def steep_fnn(d: int, widths: Sequence[int] = (50, 50), loss: float = 1e-4) -> n
     relu(G(δ s_i − u)), G = B^H ∏_{l<H} width_l, and the read-out adds them up to p(s) = p_∞ + Σ_i e_i relu(s_i − s). Of p's
     with few ramps, each a least-squares fit, the one is taken that needs the smallest weights, biases among them.
     """
-    shape = [count(width, "width") for width in widths]
+    shape, loss = counts(widths, "widths"), not_negative(loss, "loss")
     if not shape:
         raise BadInput("A feed-forward network has one hidden layer at least, got no width.")
     delta = Steep(d).delta
+    for inputs, outputs in zip((d, *shape), shape, strict=False):
+        what = f"A weight of {outputs} × {inputs}"
+        refuse_if_too_large(outputs, inputs, torch.float64, torch.device("cpu"), "smaller widths", what)
     tried = list(_fits(d, shape[-1]))
     enough = [ramps for ramps in tried if ramps.loss <= loss]
     if not enough:

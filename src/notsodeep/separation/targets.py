@@ -10,13 +10,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from notsodeep._types import Array
 from notsodeep.errors import BadInput
-from notsodeep.models.checks import count
-from notsodeep.numerics.safe import like
+from notsodeep.numerics.arguments import count, instance, numbers
+from notsodeep.numerics.arguments import dtype as checked_dtype
+from notsodeep.numerics.arguments import generator as checked_generator
+from notsodeep.numerics.safe import like, refuse_if_too_large, refuse_unreadable
 
 _MOST_DIMENSIONS = 1000
 
@@ -32,15 +35,34 @@ class Target(ABC):
         """Of the first coordinate."""
 
     def __call__(self, x: Array) -> Any:
-        given = torch.as_tensor(x)
-        if not given.is_floating_point():
-            raise BadInput(f"x holds {given.dtype}; a target is a function of real numbers.")
+        given = points(x)
         return like(x)(self.value(given if given.ndim < 2 else given[..., :1]))
 
     def sample(self, n: int, generator: torch.Generator | None = None, dtype: torch.dtype = torch.float64) -> Tensor:
         """n points (n, dimension) of the domain, uniform unless the target has a sampler of its own."""
-        points = torch.rand(count(n, "n"), self.dimension, generator=generator, dtype=dtype)
-        return self.low + (self.high - self.low) * points
+        drawn = torch.rand(
+            *drawing(n, self.dimension), generator=checked_generator(generator), dtype=checked_dtype(dtype)
+        )
+        return self.low + (self.high - self.low) * drawn
+
+
+def points(x: Array) -> Tensor:
+    """x as a dense tensor of real numbers that a function of points is asked at."""
+    native = isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.dtype.isnative and x.dtype.itemsize <= 8
+    given: Tensor = instance(torch.from_numpy(np.array(x)) if native else x, Tensor, "x", "a tensor of real numbers")
+    refuse_unreadable(given, "x")
+    if given.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        raise BadInput(f"x holds {given.dtype}; a target is a function of real numbers.")
+    return given
+
+
+def drawing(n: int, dimension: int) -> tuple[int, int]:
+    """The shape of n points, if they fit in memory."""
+    n = count(n, "n")
+    refuse_if_too_large(
+        n, dimension, torch.float64, torch.device("cpu"), "a smaller n", f"{n} points of dimension {dimension}"
+    )
+    return n, dimension
 
 
 @dataclass(frozen=True)
@@ -54,7 +76,7 @@ class Sawtooth(Target):
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        count(self.pieces_log2, "m")
+        count(self.pieces_log2, "m", most=_MOST_DIMENSIONS)
         count(self.dimension, "dimension")
 
     def value(self, x1: Tensor) -> Tensor:
@@ -105,7 +127,10 @@ class Chirps(Target):
     dimension: int = 1
 
     def __post_init__(self) -> None:
-        if not self.starts or len(self.starts) != len(self.rises):
+        for name in ("starts", "rises"):
+            object.__setattr__(self, name, numbers(getattr(self, name), name))
+        count(self.dimension, "dimension")
+        if len(self.starts) != len(self.rises):
             raise BadInput(
                 f"{len(self.starts)} tones begin and {len(self.rises)} rise; as many must do both, and one at least."
             )
