@@ -1,10 +1,12 @@
 """The explorer's server without a browser, and the command that starts it."""
 
 import base64
+import http.client
 import json
 import re
 import socket
 import threading
+import time
 import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -384,15 +386,58 @@ def test_the_command_serves_this_machine_alone(monkeypatch, browser, capsys):
     assert addresses == [f"http://127.0.0.1:{port}/"] * browser
 
 
-def test_it_is_served(app):
+class Watching(Inline):
+    """Computes for as long as the visitor is there."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun, self.noticed = threading.Event(), threading.Event()
+
+    def run(self, *_, departed, **__):
+        self.begun.set()
+        for _ in range(6000):
+            if departed():
+                self.noticed.set()
+                raise Departed
+            time.sleep(0.01)
+        raise AssertionError("nobody left")
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The page under the settings of the command, and what is asked of its computations."""
     from waitress.server import create_server
 
-    serving = create_server(app.server, host="127.0.0.1", port=0, threads=2, ident="notsodeep")
-    thread = threading.Thread(target=serving.run, daemon=True)
-    thread.start()
+    pool = Watching()
+    serving = create_server(make_app(Explorer(pool)).server, host="127.0.0.1", port=0, **explore._settings())
+    threading.Thread(target=serving.run, daemon=True).start()
+    yield pool, serving.effective_port
+    serving.close()
+
+
+def test_it_is_served_beside_idle_connections(served):
+    _, port = served
+    silent = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(150)]
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{serving.effective_port}/", timeout=60) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:
             assert b"notsodeep" in page.read()
             assert page.headers["Server"] == "notsodeep"
     finally:
-        serving.close()
+        for each in silent:
+            each.close()
+
+
+def test_who_closes_the_connection_is_noticed(served):
+    pool, port = served
+    body = {
+        "output": "..gaps.figure...gaps-caption.children..",
+        "outputs": [{"id": "gaps", "property": "figure"}, {"id": "gaps-caption", "property": "children"}],
+        "inputs": [{"id": "state", "property": "data", "value": {"query": "?n=100", "wrong": {}}}],
+        "changedPropIds": ["state.data"],
+    }
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    line.request("POST", "/_dash-update-component", json.dumps(body), {"Content-Type": "application/json"})
+    assert pool.begun.wait(60)
+    assert not pool.noticed.is_set()
+    line.close()
+    assert pool.noticed.wait(60)

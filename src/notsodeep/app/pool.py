@@ -70,7 +70,7 @@ class Pool:
         # Forked from one that has imported everything, where a fork is safe; else each starts anew.
         context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
         if sys.platform == "linux":
-            context.set_forkserver_preload([preload])
+            context.set_forkserver_preload(["__main__", preload])
         self._places = [_Place(self, context) for _ in range(count)]
         self._idle = list(self._places)
         for place in self._places:

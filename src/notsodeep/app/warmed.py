@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import torch
 
-import notsodeep.cli  # noqa: F401 (the program that a worker finds as its main one)
 from notsodeep.app import work
 from notsodeep.app.state import State
 
