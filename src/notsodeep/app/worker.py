@@ -33,6 +33,12 @@ def serve(line: Connection, memory: int, threads: int) -> None:
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     warnings.simplefilter("ignore", NumericsWarning)  # the page says it beside the field
     torch.set_num_threads(threads)
+    if hasattr(os, "nice"):
+        os.nice(5)  # whoever asks for the page comes first
+    if (
+        "fork" in multiprocessing.get_all_start_methods()
+    ):  # so that locks which libraries make leave nothing behind when it ends
+        multiprocessing.set_start_method("fork", force=True)
     _limit(memory)
     line.send_bytes(pickle.dumps((READY, None, in_use())))
     while True:
