@@ -1,13 +1,12 @@
-"""The explorer's server without a browser, and the command that starts it."""
+"""The explorer's server without a browser."""
 
+import base64
 import json
 import re
-import socket
 import threading
-import urllib.request
+import warnings
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import pytest
 
@@ -17,11 +16,14 @@ pytest.importorskip("waitress")
 
 import dash_mantine_components  # noqa: F401 (before the application, as it registers what a page loads)
 
-from notsodeep.app import server
-from notsodeep.app.server import Explorer, make_app
+from notsodeep.app import explorer, server, work
+from notsodeep.app.budget import Budget, Departed
+from notsodeep.app.explorer import Explorer
+from notsodeep.app.server import make_app
 from notsodeep.app.state import State
 from notsodeep.app.uploads import LIMITS
-from notsodeep.cli import explore
+from notsodeep.errors import NumericsWarning
+from tests.app.inline import Inline
 from tests.cli.conftest import notsodeep  # noqa: F401 (a fixture)
 
 HERE = "http://localhost/"
@@ -29,7 +31,7 @@ HERE = "http://localhost/"
 
 @pytest.fixture(scope="module")
 def app():
-    return make_app()
+    return make_app(Explorer(Inline()))
 
 
 @pytest.fixture
@@ -168,19 +170,70 @@ def test_what_nobody_foresaw_is_told_and_logged(client, monkeypatch, caplog):
     def broken(*_):
         raise ZeroDivisionError("of a test")
 
-    monkeypatch.setattr(server, "study", broken)
+    monkeypatch.setattr(work, "study", broken)
     found = answer(client, "?n=105&p=55")
     assert found.status_code == 200
     assert "ZeroDivisionError: of a test" in found.json["response"]["trouble"]["children"]
     assert "of a test" in caplog.text
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\x00", b'{"output": "none.there", "inputs": [], "outputs": []}'])
-def test_a_hostile_request_does_not_end_the_server(app, body, monkeypatch):
-    monkeypatch.setitem(app.server.config, "PROPAGATE_EXCEPTIONS", False)
-    client = app.server.test_client()
-    assert client.post("/_dash-update-component", data=body, content_type="application/json").status_code >= 400
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b"\x00", b'{"output": "none.there", "inputs": [], "outputs": [], "changedPropIds": []}'],
+)
+def test_a_hostile_request_is_told_in_a_line(client, body, caplog):
+    assert client.post("/_dash-update-component", data=body, content_type="application/json").status_code == 400
+    assert len(caplog.records) <= 1
+    assert "Traceback" not in caplog.text
     assert client.get("/").status_code == 200
+
+
+def test_the_slider_of_samples_ends_with_those_of_a_file(client):
+    rows = "\n".join(f"{k},{k * k % 7}" for k in range(120))
+    sent = {"name": "a.csv", "contents": f"data:text/csv;base64,{base64.b64encode(rows.encode()).decode()}"}
+    token = ask(client, "token.data", {"sent": sent}, "sent.data").json["response"]["token"]["data"]
+    given = {**CONTROLS, "data": "upload", "token": token, "url": ""}
+    found = ask(client, "state.data", given, "token.data").json["response"]
+    assert found["n"] == {"value": 150, "max": 150, "disabled": False}
+    assert found["n-value"]["children"] == "120, all"
+    assert "n=150" in found["url"]["search"]
+    assert chosen(client, "data.value")["n"] == {"value": 500, "max": 1000, "disabled": False}
+
+
+def test_a_page_keeps_its_name(client):
+    first = chosen(client, "var_a.value")["state"]["data"]
+    given = {**CONTROLS, "url": "", "token": ""}
+    second = ask(client, "state.data", given, "var_a.value", {"state": first}.items()).json["response"]
+    assert second["state"]["data"]["page"] == first["page"] != chosen(client, "var_a.value")["state"]["data"]["page"]
+
+
+@pytest.mark.parametrize(("activation", "field"), [("relu", "n"), ("x*tanh(x)", "activation")])
+def test_over_the_budget_is_told_beside_the_control(activation, field):
+    class Spent(Inline):
+        def run(self, *_, **__):
+            raise Budget(seconds=7).too_long
+
+    spent = make_app(Explorer(Spent())).server.test_client()
+    response = answer(spent, f"?n=300&activation={quote(activation)}").json["response"]
+    sentence = response[f"{field}-message"]["children"]
+    assert "longer than the 7 s" in sentence
+    assert "n = 300" in sentence
+    assert "--seconds" in sentence
+
+
+def test_who_has_left_gets_nothing():
+    class Left(Inline):
+        def run(self, *_, departed, **__):
+            assert departed()
+            raise Departed
+
+    left = make_app(Explorer(Left())).server
+    environ = {"waitress.client_disconnected": lambda: True}
+    body = {"state": {"query": "?n=100&p=50", "wrong": {}}}
+    visitor = left.test_client()
+    visitor.environ_base.update(environ)
+    assert ask(visitor, "spectra.figure", body, "state.data").status_code == 204
+    assert ask(visitor, "gaps.figure", body, "state.data").status_code == 204
 
 
 def test_files_to_take_home(client):
@@ -218,15 +271,15 @@ def test_several_visitors_get_their_own_answers(app):
 
 def test_nobody_waits_for_another(app, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    real = server.study
+    real = work.study
 
-    def slow(state, shelf):
+    def slow(state, data):
         if state.activation == "arctan":
             begun.set()
             assert go_on.wait(60)
-        return real(state, shelf)
+        return real(state, data)
 
-    monkeypatch.setattr(server, "study", slow)
+    monkeypatch.setattr(work, "study", slow)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(answer, app.server.test_client(), "?n=100&p=50&activation=arctan")
         try:
@@ -238,82 +291,32 @@ def test_nobody_waits_for_another(app, monkeypatch):
         assert waiting.result().json["response"]["summary"]["children"].startswith("arctan DEQ")
 
 
-def test_studies_are_made_once_and_forgotten(monkeypatch):
-    made = []
-    monkeypatch.setattr(server, "study", lambda state, _: made.append(state) or len(made))
-    explorer = Explorer()
-    first = State(n=101)
-    assert explorer.study(first) == explorer.study(State(n=101)) == 1
-    for n in range(102, 102 + server._STUDIES):
-        explorer.study(State(n=n))
-    assert len(made) == 1 + server._STUDIES
-    assert explorer.study(first) == 2 + server._STUDIES
+def test_answers_are_made_once_and_forgotten():
+    pool = Inline()
+    one, first = Explorer(pool), State(n=101, p=50)
+    assert one.answer(first, lambda: False) is one.answer(State(n=101, p=50), lambda: False)
+    one.gaps(first, lambda: False)
+    assert [call.__name__ for call, _ in pool.calls] == ["answered", "gaps"]
+    explorer_most = explorer._ANSWERS
+    one._answers.update({State(n=n): one.answer(first, lambda: False) for n in range(200, 199 + explorer_most)})
+    one.answer(State(n=103, p=50), lambda: False)
+    assert len(one._answers) == explorer_most
+    one.answer(first, lambda: False)
+    assert [state.n for call, (state, *_) in pool.calls if call is work.answered] == [101, 103, 101]
 
 
-def test_the_command_without_its_packages(notsodeep, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(
-        explore.importlib.util, "find_spec", lambda name: None if name in ("dash", "waitress") else name
-    )
-    ran = notsodeep("explore", "--no-browser")
-    assert ran.returncode == 2
-    assert ran.stderr == "error: The explorer needs dash, waitress: pip install 'notsodeep[app]'.\n"
-    assert ran.stdout == ""
-
-
-def test_a_port_that_is_taken(notsodeep):  # noqa: F811
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ran = notsodeep("explore", "--no-browser", "--port", str(port))
-    assert ran.returncode == 2
-    assert ran.stderr.startswith(f"error: Cannot serve on 127.0.0.1:{port}: ")
-    assert ran.stderr.count("\n") == 1
-
-
-def test_a_host_that_is_none(notsodeep):  # noqa: F811
-    ran = notsodeep("explore", "--no-browser", "--port", "0", "--host", "256.0.0.1")
-    assert ran.returncode == 2
-    assert "Cannot serve on 256.0.0.1:0" in ran.stderr
-    assert ran.stderr.count("\n") == 1
-
-
-class Served(Exception):
-    """Ends the command where it would serve for ever."""
-
-
-class Server:
-    def __init__(self, application, sockets, **_):
-        self.application, self.place = application, sockets[0]
-        self.task_dispatcher = SimpleNamespace(active_count=0)
-
-    def run(self):
-        with self.place:
-            raise Served(self.place.getsockname(), self.application)
-
-
-@pytest.mark.parametrize("browser", [True, False])
-def test_the_command_serves_this_machine_alone(monkeypatch, browser, capsys):
-    opened, addresses = threading.Event(), []
-    monkeypatch.setattr("waitress.server.create_server", Server)
-    monkeypatch.setattr(explore.webbrowser, "open", lambda address: (addresses.append(address), opened.set()))
-    with pytest.raises(Served) as served:
-        explore.explore_command(port=0, browser=browser)
-    (host, port), application = served.value.args
-    assert host == "127.0.0.1"
-    assert f"http://127.0.0.1:{port}/" in capsys.readouterr().out
-    assert application.test_client().get("/").status_code == 200
-    assert opened.wait(60 if browser else 0) is browser
-    assert addresses == [f"http://127.0.0.1:{port}/"] * browser
-
-
-def test_it_is_served(app):
-    from waitress.server import create_server
-
-    serving = create_server(app.server, host="127.0.0.1", port=0, threads=2, ident="notsodeep")
-    thread = threading.Thread(target=serving.run, daemon=True)
-    thread.start()
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{serving.effective_port}/", timeout=60) as page:
-            assert b"notsodeep" in page.read()
-            assert page.headers["Server"] == "notsodeep"
-    finally:
-        serving.close()
+def test_lengths_found_by_one_worker_are_known_to_the_next(monkeypatch):
+    pool = Inline()
+    one = Explorer(pool)
+    monkeypatch.setattr(work.studies, "LENGTHS", {})
+    warnings.simplefilter("ignore", NumericsWarning)
+    one.answer(State(activation="elu", var_a=0.25, n=100, p=50), lambda: False)
+    assert {state.var_a for state, _ in one._lengths} == {
+        0.1,
+        0.2,
+        0.3,
+    }  # the neighbours were found while nobody waited
+    monkeypatch.setattr(work.studies, "LENGTHS", {})
+    one.answer(State(activation="elu", var_a=0.33, n=100, p=50), lambda: False)
+    _, (_, _, given) = next(call for call in reversed(pool.calls) if call[0] is work.answered)
+    assert {state.var_a for state, _ in given} == {0.1, 0.2, 0.3}

@@ -15,7 +15,7 @@ from notsodeep.app import study as lengths
 from notsodeep.app.boundaries import boundaries
 from notsodeep.app.files import WIDTH, figure_file, network_file
 from notsodeep.app.state import NAMED, State, checked
-from notsodeep.app.study import Refused, gaps_against_n, look_ahead, study
+from notsodeep.app.study import Refused, gaps_against_n, look_ahead, samples_of
 from notsodeep.app.text import python_of
 from notsodeep.app.uploads import Shelf, read_upload
 from notsodeep.data.sources import standardised
@@ -38,6 +38,10 @@ STATES = {
     "jump": State(activation="sign", **SMALL),
     "upload": State(data="upload", upload=TOKEN, n=100),
 }
+
+
+def study(state, shelf):
+    return explored.study(state, samples_of(state, shelf))
 
 
 @pytest.fixture(scope="module")
@@ -209,10 +213,10 @@ def test_every_part_has_the_same_family():
     """Lengths of a Hermite series are not looked for again: the gaps of one curve are of one kind of network."""
     found = study(State(activation="elu", n=200, p=100), SHELF)
     assert found.family.startswith("hermite:")
-    known = dict(lengths._LENGTHS)
+    known = dict(lengths.LENGTHS)
     points = gaps_against_n(found)
     assert [point.n for point in points] == [100, 200]
-    assert known == lengths._LENGTHS
+    assert known == lengths.LENGTHS
 
 
 @pytest.mark.parametrize("text", ["x", " x "])
@@ -237,35 +241,35 @@ def test_the_undesigned_kernel_times_its_best_factor(studied):
 
 
 def test_looking_ahead_finds_the_lengths_of_the_neighbouring_tenths(monkeypatch):
-    monkeypatch.setattr(lengths, "_LENGTHS", {})
+    monkeypatch.setattr(lengths, "LENGTHS", {})
     found = study(State(activation="elu", var_a=0.25, **SMALL), SHELF)
-    assert {state.var_a for state, _ in lengths._LENGTHS} == {0.2}
+    assert {state.var_a for state, _ in lengths.LENGTHS} == {0.2}
     look_ahead(found)
-    assert {state.var_a for state, _ in lengths._LENGTHS} == {0.1, 0.2, 0.3}
-    known = dict(lengths._LENGTHS)
+    assert {state.var_a for state, _ in lengths.LENGTHS} == {0.1, 0.2, 0.3}
+    known = dict(lengths.LENGTHS)
     ahead = study(State(activation="elu", var_a=0.33, **SMALL), SHELF)
-    assert known == lengths._LENGTHS
+    assert known == lengths.LENGTHS
     assert ahead.family == next(family for (state, _), family in known.items() if state.var_a == 0.3)
 
 
 def test_no_slider_but_that_of_the_tenths_and_features_asks_for_another_length(monkeypatch):
-    monkeypatch.setattr(lengths, "_LENGTHS", {})
+    monkeypatch.setattr(lengths, "LENGTHS", {})
     families = {
         study(State(activation="elu", **(SMALL | {name: value})), SHELF).family
         for name, value in (("var_b", 0.5), ("separation", 3.0), ("spread", 1.0), ("n", 150), ("var_a", 0.27))
     }
-    assert len(families) == len(lengths._LENGTHS) == 1
+    assert len(families) == len(lengths.LENGTHS) == 1
     study(State(activation="elu", **(SMALL | {"p": 500})), SHELF)
-    assert len(lengths._LENGTHS) == 2
+    assert len(lengths.LENGTHS) == 2
 
 
 @pytest.mark.parametrize(("activation", "var_a"), [("relu", 0.25), ("elu", 0.98), ("elu", 0.01)])
 def test_looking_ahead_of_what_has_no_length_or_no_neighbour(activation, var_a, monkeypatch):
     found = study(State(activation=activation, var_a=var_a, **SMALL), SHELF)
-    monkeypatch.setattr(lengths, "_LENGTHS", {})
+    monkeypatch.setattr(lengths, "LENGTHS", {})
     look_ahead(found)
-    assert all(0.01 <= state.var_a <= 1.5 for state, _ in lengths._LENGTHS)
-    assert len(lengths._LENGTHS) <= 1
+    assert all(0.01 <= state.var_a <= 1.5 for state, _ in lengths.LENGTHS)
+    assert len(lengths.LENGTHS) <= 1
 
 
 def test_parts_of_other_data(studied):

@@ -3,6 +3,7 @@
 import math
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -193,3 +194,20 @@ def test_without_a_runtime_it_warns(tmp_path, monkeypatch):
         path = enn().to_onnx(tmp_path / "network.onnx")
     assert caught[0].filename == __file__
     assert path.read_bytes() == b"a graph"
+
+
+def test_several_threads_write_at_once(tmp_path):
+    """torch's exporter is the whole process's: one after another, and nobody blames the activation."""
+    network = enn()
+    with ThreadPoolExecutor(4) as threads:
+        paths = list(threads.map(lambda k: network.to_onnx(tmp_path / f"{k}.onnx"), range(4)))
+    assert len({path.read_bytes() for path in paths}) == 1
+
+
+def test_the_remedy_is_that_of_the_reason(tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise AssertionError("the place was lost")
+
+    monkeypatch.setattr(torch.onnx, "export", broken)
+    with pytest.raises(nsd.BadInput, match=r"the place was lost.* AssertionError inside torch's exporter"):
+        enn().to_onnx(tmp_path / "a.onnx")

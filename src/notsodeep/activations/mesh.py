@@ -25,7 +25,9 @@ Function = Callable[[Tensor], Tensor]
 _WIDEST, _EVEN = 0.5, 2048.0  # panels to begin with, and how far out they are so narrow; farther out they grow
 _GROWING = 2000  # of them on either side. What is narrower than a sixteenth of one, and stands alone, may be overlooked
 _MOST = 1 << 16  # panels in the end
-_HIGH = 12  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
+_HIGH = (
+    12  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
+)
 _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
 _FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
@@ -310,9 +312,7 @@ def at_order(function: Function, x: Tensor, order: int) -> Tensor:
     return derivative(function if order == 1 else lambda u: derivative(function, u, keep=True), x)
 
 
-def pinned_down(
-    function: Function, lower: Tensor, upper: Tensor, orders: tuple[int, ...] = (0, 1, 2)
-) -> Tensor:
+def pinned_down(function: Function, lower: Tensor, upper: Tensor, orders: tuple[int, ...] = (0, 1, 2)) -> Tensor:
     """Where in each interval φ, φ' or φ'' jumps; NaN where none of them does.
 
     Halved sixty times towards the larger change. A jump keeps its size on the way; a steep but smooth piece shrinks with the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -28,11 +27,6 @@ class Pieces:
     places: tuple[float, ...]
     jumps: tuple[tuple[float, ...], ...]
     """for each kink, by how much φ, φ', … φ^(degree) jump there"""
-
-    @cached_property
-    def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Every two kinks, in both orders."""
-        return tuple((k, other) for k in range(len(self.places)) for other in range(len(self.places)))
 
 
 def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
@@ -62,9 +56,7 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
     real = jumps.any(1)
     if not real.any():
         return None
-    return Pieces(
-        degree, tuple(np.array(kinks)[real].tolist()), tuple(tuple(row) for row in jumps[real].tolist())
-    )
+    return Pieces(degree, tuple(np.array(kinks)[real].tolist()), tuple(tuple(row) for row in jumps[real].tolist()))
 
 
 def _fits(

@@ -25,7 +25,7 @@ FIELDS = (
     "kernel",
 )
 """The controls; `expression` stands for the activation where that is "expression", `linked` for σ_b² = 1 − σ_a²."""
-MESSAGES = ("activation", "var_a", "var_b", "data", "upload", "family", "download", "link")
+MESSAGES = ("activation", "var_a", "var_b", "data", "upload", "n", "family", "download", "link")
 TYPED = "expression"
 HIDDEN, SHOWN = {"display": "none"}, {"display": "block"}
 _INTRODUCTION = (
@@ -134,6 +134,7 @@ def _controls() -> Any:
         ),
         html.Div(_upload(), id="file-field", style=HIDDEN),
         _slider("n", "samples n"),
+        _message("n"),
         html.Div(_slider("p", "features p"), id="p-field"),
         _choice("family", "Family of the explicit network", list(FAMILY_NAMES)),
         _message("family"),
@@ -251,7 +252,7 @@ def _answers() -> Any:
 
 
 def _card(title: str, name: str, caption: str) -> Any:
-    graph = dcc.Graph(id=name, config=_QUIET, style={"width": "100%", "height": _HEIGHTS[name]}, figure=_empty())
+    graph = dcc.Graph(id=name, config=_QUIET, style={"width": "100%", "height": _HEIGHTS[name]}, figure=empty())
     return dmc.Paper(
         [dmc.Text(title, fw=600), dmc.Text(caption, id=f"{name}-caption", size="xs", c="dimmed"), graph],
         withBorder=True,
@@ -260,7 +261,7 @@ def _card(title: str, name: str, caption: str) -> Any:
     )
 
 
-def _empty() -> dict[str, Any]:
+def empty() -> dict[str, Any]:
     """A figure before its first answer: axes without numbers, on no background."""
     axis = {"visible": False}
     clear = "rgba(0,0,0,0)"

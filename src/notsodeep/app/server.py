@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
+import math
+import secrets
+from dataclasses import replace
 from typing import Any
 
 from dash import Dash, Input, Output, ctx, no_update
 from dash import State as Given
 from dash.dcc.express import send_bytes
+from dash.exceptions import PreventUpdate
+from flask import request
 
-from notsodeep.app import answers, files
-from notsodeep.app.page import FIELDS, GAPS, HIDDEN, MESSAGES, SHOWN, TYPED, page
+from notsodeep.app.budget import Departed
+from notsodeep.app.doors import Names, guard
+from notsodeep.app.explorer import Explorer
+from notsodeep.app.page import FIELDS, GAPS, HIDDEN, MESSAGES, SHOWN, TYPED, empty, page
 from notsodeep.app.state import NAMED, RANGES, State, checked, parse
-from notsodeep.app.study import Refused, Study, gaps_against_n, look_ahead, study
+from notsodeep.app.study import Refused
 from notsodeep.app.text import python_of
-from notsodeep.app.uploads import LIMITS, Shelf, decode, read_upload
+from notsodeep.app.uploads import LIMITS, decode, read_upload
+from notsodeep.app.visits import Visits
 from notsodeep.errors import NotSoDeepError
 from notsodeep.figures.explorer import gap_figure
 
 _OLD = {"opacity": 0.35}  # of results that are not those of the controls
-_STUDIES = 32
+_FILES = {
+    "get-onnx": ("onnx", "network.onnx"),
+    "get-source": ("py", "network.py"),
+    "get-png": ("png", "notsodeep.png"),
+}
 _BODY = 2 * LIMITS.bytes  # bytes of a request: an upload in base64, and the rest of the page
 _SENT = """function(contents, name) {
     const same = dash_clientside.no_update;
@@ -34,56 +43,23 @@ _SENT = """function(contents, name) {
 log = logging.getLogger("notsodeep.explore")
 
 
-class Explorer:
-    """One server: the uploads that it holds, and the latest studies, which several parts of a page ask for."""
-
-    def __init__(self) -> None:
-        self.shelf = Shelf()
-        self._studies: OrderedDict[State, Future[Study]] = OrderedDict()
-        self._lock = threading.Lock()
-        self._idle, self._ahead = ThreadPoolExecutor(1, "look-ahead"), Future[None]()
-
-    def study(self, state: State) -> Study:
-        """Made once for all who ask for it, outside the lock: nobody waits for another state's. A failure is not kept."""
-        with self._lock:
-            asked = self._studies.get(state)
-            made = asked or self._studies.setdefault(state, Future())
-            self._studies.move_to_end(state)
-            while len(self._studies) > _STUDIES:
-                self._studies.popitem(last=False)
-        if asked is None:
-            try:
-                made.set_result(study(state, self.shelf))
-            except BaseException as error:
-                with self._lock:
-                    self._studies.pop(state, None)
-                made.set_exception(error)
-            else:
-                self._look_ahead(made.result())
-        return made.result()
-
-    def _look_ahead(self, found: Study) -> None:
-        """After the latest study alone: those that still wait for their turn are let go."""
-        with self._lock:
-            self._ahead.cancel()
-            self._ahead = self._idle.submit(look_ahead, found)
-
-
-def make_app() -> Dash:
-    """The Dash application; its `server` is a WSGI one. Everything that a browser loads comes from here."""
+def make_app(explorer: Explorer, names: Names = Names()) -> Dash:  # noqa: B008 (a frozen value)
+    """The Dash application, which answers to `names`; its `server` is a WSGI one. Everything that a browser loads comes from
+    here."""
     app = Dash("notsodeep", title="notsodeep", update_title="notsodeep …", serve_locally=True, assets_folder="none")
     app.layout = page()
     app.server.config["MAX_CONTENT_LENGTH"] = _BODY
-    explorer = Explorer()
-    _chosen(app)
+    visits = Visits()
+    _chosen(app, explorer)
     _uploaded(app, explorer)
-    _answered(app, explorer)
-    _gaps(app, explorer)
-    _taken_home(app, explorer)
+    _answered(app, explorer, visits)
+    _gaps(app, explorer, visits)
+    _taken_home(app, explorer, visits)
+    guard(app, names)
     return app
 
 
-def _chosen(app: Dash) -> None:
+def _chosen(app: Dash, explorer: Explorer) -> None:
     """Controls → state and link; a link → state and controls. One callback, as the two go round in a circle."""
 
     @app.callback(
@@ -94,20 +70,28 @@ def _chosen(app: Dash) -> None:
         *[Output(f"{name}-value", "children") for name in RANGES],
         *[Output(name, "style") for name in ("expression", "mixture", "file-field", "p-field")],
         Output("var_b", "disabled"),
+        Output("n", "max"),
+        Output("n", "disabled"),
         Output("link-message", "children"),
         Input("url", "search"),
         Input("token", "data"),
         *[Input(name, "checked" if name == "linked" else "value") for name in FIELDS],
+        Given("state", "data"),
         prevent_initial_call="initial_duplicate",
     )
     def choose(search: str, token: str, *values: Any) -> tuple[Any, ...]:
-        given = dict(zip(FIELDS, values, strict=True))
+        *chosen, before = values
+        given = dict(zip(FIELDS, chosen, strict=True))
         linked = ctx.triggered_id in (None, "url")
         if linked:
             state, wrong = parse(search or "")
             wrong = {name: f"Of the link: {sentence} Left as the page opens." for name, sentence in wrong.items()}
+            rows, most = _samples(explorer, state.data, state.upload)
+            state = replace(state, n=min(state.n, most))
             given = _controls(state)
         else:
+            rows, most = _samples(explorer, given["data"], token)
+            given["n"] = min(given["n"], most)
             state, wrong = checked(_fields(given, token))
         # A link's wrong part is left as the page opens; a wrong control stays, and so does what is seen.
         kept = bool(wrong) and not linked
@@ -119,9 +103,16 @@ def _chosen(app: Dash) -> None:
             "var_b": f"{max(1.0 - given['var_a'], 0.0):g}" if given["linked"] else f"{given['var_b']:g}",
             **{name: f"{given[name]:g}" for name in ("separation", "spread", "n", "p")},
         }
+        if rows <= given["n"]:
+            shown["n"] = f"{rows}, all"
         mixture = SHOWN if given["data"] == "mixture" else HIDDEN
         return (
-            {"query": state.query, "wrong": {k: v for k, v in wrong.items() if k in MESSAGES}, "kept": kept},
+            {
+                "query": state.query,
+                "wrong": {k: v for k, v in wrong.items() if k in MESSAGES},
+                "kept": kept,
+                "page": (before or {}).get("page") or secrets.token_hex(8),
+            },
             no_update if kept else state.query,
             no_update if kept else state.upload,
             *(given[name] for name in FIELDS),
@@ -131,6 +122,8 @@ def _chosen(app: Dash) -> None:
             SHOWN if given["data"] == "upload" else HIDDEN,
             mixture,
             bool(given["linked"]),
+            most,
+            most <= RANGES["n"].low,
             " ".join(v for k, v in wrong.items() if k not in MESSAGES),
         )
 
@@ -160,6 +153,15 @@ def _controls(state: State) -> dict[str, Any]:
             for name in ("var_a", "data", "separation", "spread", "n", "p", "family", "kernel")
         },
     }
+
+
+def _samples(explorer: Explorer, data: str, token: str) -> tuple[float, int]:
+    """How many samples there are (of a file; of others no end is known), and the slider's first step that takes them all."""
+    allowed, rows = RANGES["n"], explorer.rows(token) if data == "upload" else None
+    if rows is None:
+        return math.inf, int(allowed.high)
+    steps = math.ceil((rows - allowed.low) / allowed.step)
+    return rows, int(min(max(allowed.low + steps * allowed.step, allowed.low), allowed.high))
 
 
 def _one_less(var_a: float) -> float:
@@ -195,7 +197,7 @@ def _uploaded(app: Dash, explorer: Explorer) -> None:
             return no_update, str(error), no_update, no_update
 
 
-def _answered(app: Dash, explorer: Explorer) -> None:
+def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
     """A state → what is seen of it. What cannot be shown says so beside its field, and the rest stays as it was."""
 
     @app.callback(
@@ -223,24 +225,25 @@ def _answered(app: Dash, explorer: Explorer) -> None:
         if given.get("kept"):
             return refused_as("Mend what is said beside the controls.")
         try:
-            found = explorer.study(state)
-            parts = (answers.spectra(found), answers.activations(found), answers.admissible(found))
+            shown = explorer.answer(state, visits.gone(request.environ, given.get("page", ""), "answer"))
+        except Departed:
+            raise PreventUpdate from None
         except Refused as refused:
             messages[refused.field] = refused.sentence
             return refused_as("The reason is beside the control.")
         except Exception as error:
             log.exception("%s", state)
             return refused_as(f"{type(error).__name__}: {error}. This is ours to mend; other choices still work.")
-        held = explorer.shelf.get(state.upload)
+        found, held = shown.study, explorer.shelf.get(state.upload)
         read = "" if held is None else f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
         python = python_of(state, held, found.family, nearest="family" in found.notes)
         took = f"computed in {1e3 * found.seconds:.0f} ms"
-        seen = (*parts, answers.table(found), answers.summary(found), python, took)
+        seen = (*shown.figures, shown.table, shown.summary, python, took)
         return (*seen, "", HIDDEN, {}, read, *messages.values())
 
 
-def _gaps(app: Dash, explorer: Explorer) -> None:
+def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
     """The gap against n has a request of its own: the rest does not wait for it."""
 
     @app.callback(
@@ -251,18 +254,22 @@ def _gaps(app: Dash, explorer: Explorer) -> None:
         if given.get("kept"):
             return no_update, no_update
         try:
-            points = gaps_against_n(explorer.study(state))
-        except (Refused, NotSoDeepError):
+            points = explorer.gaps(state, visits.gone(request.environ, given.get("page", ""), "gaps"))
+        except Departed:
+            raise PreventUpdate from None
+        except Refused as refused:  # beside its control, but for what was stopped only here
+            return (empty(), refused.sentence) if refused.field == "gaps" else (no_update, no_update)
+        except NotSoDeepError:
             return no_update, no_update
         mixture = state.data == "mixture"
         return gap_figure([(point.n, point.gap) for point in points], mixture), GAPS[mixture]
 
 
-def _taken_home(app: Dash, explorer: Explorer) -> None:
+def _taken_home(app: Dash, explorer: Explorer, visits: Visits) -> None:
     @app.callback(
         Output("file", "data"),
         Output("download-message", "children", allow_duplicate=True),
-        *[Input(f"get-{kind}", "n_clicks") for kind in ("onnx", "source", "png")],
+        *[Input(button, "n_clicks") for button in _FILES],
         Given("state", "data"),
         prevent_initial_call=True,
     )
@@ -270,13 +277,11 @@ def _taken_home(app: Dash, explorer: Explorer) -> None:
         state, _ = parse(given[-1]["query"])
         if given[-1].get("kept"):
             return no_update, "A choice cannot be shown: mend it first, so that the file is what you see."
-        kind = str(ctx.triggered_id).removeprefix("get-")
+        kind, name = _FILES[str(ctx.triggered_id)]
         try:
-            found = explorer.study(state)
-            if kind == "png":
-                return send_bytes(files.figure_file(found), "notsodeep.png"), ""
-            name = "network.onnx" if kind == "onnx" else "network.py"
-            return send_bytes(files.network_file(found, "onnx" if kind == "onnx" else "py"), name), ""
+            return send_bytes(explorer.file(state, kind, visits.gone(request.environ)), name), ""
+        except Departed:
+            raise PreventUpdate from None
         except Refused as refused:
             return no_update, refused.sentence
         except Exception as error:

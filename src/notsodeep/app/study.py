@@ -33,8 +33,10 @@ from notsodeep.scalars import Scalars, scalars
 
 _DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
 _SHORTEST = 4  # terms of a Hermite series
-_LENGTHS: dict[tuple[State, tuple[int, ...]], str] = {}
-_MOST_LENGTHS, _TENTHS, _LOWEST, _FEATURES = 256, 10.0, 0.05, 250
+Lengths = dict[tuple[State, tuple[int, ...]], str]
+LENGTHS: Lengths = {}
+"""hermite:TERMS of the states that were asked for, and of their neighbours; a server keeps those of all its workers."""
+MOST_LENGTHS, _TENTHS, _LOWEST, _FEATURES = 256, 10.0, 0.05, 250
 _MOST_KINKS = 200
 _FEWEST = (
     50  # samples, and features of a mixture, of the gap against n: with fewer the correlations are large, and slow
@@ -46,8 +48,11 @@ class Refused(Exception):
     """A choice that cannot be shown: the field that it belongs to, and the sentence to put beside it."""
 
     def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
+        super().__init__(field, sentence)
         self.field, self.sentence = field, sentence
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +97,9 @@ class Study:
         )
 
 
-def study(state: State, shelf: Shelf) -> Study:
-    """The whole study; `Refused` where a choice leaves nothing to show."""
+def study(state: State, data: Dataset) -> Study:
+    """The whole study of a state and its samples; `Refused` where a choice leaves nothing to show."""
     began = time.perf_counter()
-    data = samples_of(state, shelf)
     tau0 = root_mean_square_norm(data.x)
     net, notes = network(state)
     with _blamed():
@@ -238,12 +242,12 @@ def _length(state: State, x: Tensor, tau0: float) -> str:
         x = near.dataset().x
         tau0 = root_mean_square_norm(x)
     key = near, tuple(x.shape)
-    found = _LENGTHS.get(key)
+    found = LENGTHS.get(key)
     if found is None:
-        if len(_LENGTHS) >= _MOST_LENGTHS:
-            _LENGTHS.clear()
+        if len(LENGTHS) >= MOST_LENGTHS:
+            LENGTHS.clear()
         net, some = network(near)[0], x[:: max(1, len(x) // _DESIGN_SAMPLES)]
-        found = _LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.kernel, some)[0]
+        found = LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.kernel, some)[0]
     return found
 
 

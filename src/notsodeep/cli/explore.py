@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import select
+import signal
 import socket
 import threading
-import warnings
 import webbrowser
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from notsodeep.cli.program import app
 from notsodeep.cli.program import err as stderr
 from notsodeep.cli.program import out as stdout
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import BadInput
 
-_THREADS = 8
+_WAITING = 96  # visitors for whom something is computed; each holds a thread, which costs little
+_PAGE_THREADS = 16  # for the page and its files alone
+_CONNECTIONS = 1000  # where the system allows twice as many open files
+_SILENCE = 30  # seconds after which a connection that says nothing is closed
 
 
 @app.command("explore", short_help="Play with it, on a local web page.")
@@ -25,6 +29,16 @@ def explore_command(
     host: Annotated[str, typer.Option(help="Address to serve on. 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8050,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Another host name that it answers to, as behind a proxy: lab.example or lab.example:80."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=86400.0, help="The most that one computation may take.")
+    ] = 30.0,
+    memory: Annotated[
+        int, typer.Option(min=64, max=2**20, help="MiB that one computation may take (on Linux).")
+    ] = 2048,
 ) -> None:
     """Open a web page on which a DEQ and its explicit network are compared while one moves their settings.
 
@@ -37,24 +51,59 @@ def explore_command(
         raise BadInput(f"The explorer needs {', '.join(missing)}: pip install 'notsodeep[app]'.")
     from waitress.server import create_server
 
+    from notsodeep.app.budget import Budget
+    from notsodeep.app.doors import Names
+    from notsodeep.app.explorer import Explorer
+    from notsodeep.app.pool import Pool
     from notsodeep.app.server import make_app
 
-    warnings.simplefilter("ignore", NumericsWarning)  # the page says it beside the field
     place = _listening(host, port)
-    server = create_server(make_app().server, sockets=[place], threads=_THREADS, ident="notsodeep")
+    names = Names.of(host, place.getsockname()[1], name or ())
+    explorer = Explorer(Pool(Budget(seconds, memory * 2**20), most_waiting=_WAITING))
+    server = create_server(make_app(explorer, names).server, sockets=[place], **_settings())
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     address = f"http://{shown}:{place.getsockname()[1]}/"
     stdout.print(f"notsodeep is at {address}  (Ctrl-C stops it)")
     if browser:
         threading.Timer(0.5, webbrowser.open, (address,)).start()
+
+    def stop(*_: Any) -> None:
+        explorer.close()  # so that no thread waits for a computation, which the server would wait for
+        raise KeyboardInterrupt
+
+    before = {which: signal.signal(which, stop) for which in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.run()
     finally:
-        if (
-            server.task_dispatcher.active_count
-        ):  # a computation cannot be stopped, and Python would wait for it or crash
+        explorer.close()
+        for which, handler in before.items():
+            signal.signal(which, handler)
+        if server.task_dispatcher.active_count:  # a thread that is still at work, which Python would wait for
             stderr.print("stopped")
             os._exit(130)
+
+
+def _settings() -> dict[str, Any]:
+    """The web server's: `channel_request_lookahead` lets it notice who has left while their request is at work."""
+    return {
+        "threads": _WAITING + _PAGE_THREADS,
+        "ident": "notsodeep",
+        "connection_limit": min(_CONNECTIONS, _open_files() // 2),
+        "channel_timeout": _SILENCE,
+        "cleanup_interval": _SILENCE // 3,
+        "channel_request_lookahead": 1,
+        "asyncore_use_poll": hasattr(select, "poll"),
+        "log_socket_errors": False,  # who leaves early is no error
+    }
+
+
+def _open_files() -> int:
+    """How many files and connections this process may hold open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 512
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _listening(host: str, port: int) -> socket.socket:

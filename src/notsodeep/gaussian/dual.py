@@ -137,7 +137,7 @@ def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor,
     if closed is not None:
         value, slope = closed(core, left.tau, right.tau, lam)
     elif left.lead is not None and right.lead is not None and core.pieces is not None:
-        value, slope = piecewise_dual(core.pieces, left.lead, right.lead, left.tau, right.tau, lam)
+        value, slope = piecewise_dual(core.pieces, (left.lead, right.lead), left.tau, right.tau, lam)
     else:
         value, slope = _series_or_integral(core, left, right, lam)
     if factor != 1.0:

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.activations.mesh import Mesh
 from notsodeep.errors import BadInput
+from notsodeep.gaussian.affine import affine_parts
 from notsodeep.numerics.quadrature import CUT, NormalRule, gauss_hermite_rule, normal_rule
 from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import STEEP_RTOL

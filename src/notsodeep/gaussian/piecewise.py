@@ -1,12 +1,13 @@
-"""The dual map of piecewise polynomials, for any |ρ| ≤ 1, as integrals over an angle of Gaussian densities at the kinks.
+"""The dual map of piecewise polynomials, for any |ρ| ≤ 1, as an integral over the covariance of Gaussian densities at the kinks.
 
 Let w_kj be the jump of φ^(j) at the kink t_k, j ≤ d, d the degree. By Price's theorem the (d + 1)-th derivative of
 k(λ) = E[φ(u)φ(v)] is E[φ^(d+1)(u) φ^(d+1)(v)], and φ^(d+1) is Σ_kj w_kj δ^(d−j)(x − t_k). So, by Taylor's formula,
 
     k(λ) = Σ_{r≤d} c_r(τ_i) c_r(τ_j) ρ^r + ∫_0^λ (λ − μ)^d/d! Σ w_ki w_lj ∂^{d−i} ∂^{d−j} p(t_k, t_l; μ) dμ,
 
-p the density of (u, v) with covariance μ, whose derivatives are Hermite polynomials of two variables times p. With
-μ = τ_iτ_j sin θ the root of 1 − ρ² in p is gone. Next to |ρ| = 1, where p is narrow in θ, panels halve towards θ = π/2.
+p the density of (u, v) with covariance μ, whose derivatives are Hermite polynomials of two variables times p. The integrand is
+analytic in |μ| < τ_iτ_j: a few Gauss–Legendre nodes are enough for small ρ. Towards |ρ| = 1 the angle θ, μ = τ_iτ_j sin θ, takes
+the root of 1 − ρ² out of p, and panels halve towards θ = π/2, where p may be narrow.
 
 Ref: docs/theory.md, section 2; Drezner & Wesolowsky (1990) integrate the normal distribution itself in this way.
 """
@@ -14,6 +15,7 @@ Ref: docs/theory.md, section 2; Drezner & Wesolowsky (1990) integrate the normal
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,15 +23,44 @@ from torch import Tensor
 from notsodeep.activations.pieces import Pieces
 from notsodeep.numerics.quadrature import legendre
 
-_NODES = 20
+_MIDDLE = ((0.25, 8), (0.6, 13))  # |ρ| up to which so many nodes in μ are enough
+_NODES = 20  # of a panel in θ
 _NEAR = 0.4  # the angle π/2 − θ at which panels begin to halve
 _HALVINGS = 48  # then what is left of the angle is below round-off
 _FAR, _GONE = 40.0, 700.0  # deviations beyond which a density is 0, and the exponent
-_CHUNK = 1 << 20  # values held at once
+_CHUNK = 1 << 15  # values held at once: few enough to stay in cache
 
 
-def piecewise_dual(pieces: Pieces, left: Tensor, right: Tensor, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """(Cov[φ(u), φ(v)], E[φ'(u)φ'(v)]); `left`, `right` are the coefficients c_1 … c_d at τ_i and τ_j, (..., d).
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Vectors of pairs, (n,)."""
+
+    tau_i: Tensor
+    tau_j: Tensor
+    lam: Tensor
+
+    def __getitem__(self, index: Tensor) -> _Pairs:
+        return _Pairs(self.tau_i[index], self.tau_j[index], self.lam[index])
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """Correlations r between 0 and ρ, (n, nodes), with what must not be computed from them where |r| is close to 1."""
+
+    size: Tensor
+    """|r|"""
+    inverse: Tensor
+    """1/(1 − r²)"""
+    rest: Tensor
+    """λ − μ"""
+    weights: Tensor
+    """those of p dμ, without the exponential"""
+
+
+def piecewise_dual(
+    pieces: Pieces, coefficients: tuple[Tensor, Tensor], tau_i: Tensor, tau_j: Tensor, lam: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(Cov[φ(u), φ(v)], E[φ'(u)φ'(v)]); `coefficients` are c_1 … c_d at τ_i and at τ_j, (..., d).
 
     Everything broadcasts against λ.
     """
@@ -37,97 +68,129 @@ def piecewise_dual(pieces: Pieces, left: Tensor, right: Tensor, tau_i: Tensor, t
     rho = lam / product
     value, slope = torch.zeros_like(rho), torch.zeros_like(rho)
     for r in range(pieces.degree, 0, -1):
-        both = left[..., r - 1] * right[..., r - 1]
+        both = coefficients[0][..., r - 1] * coefficients[1][..., r - 1]
         slope = slope * rho + r * both
         value = (value + both) * rho
-    shape = rho.shape
-    flat = [each.expand(shape).reshape(-1) for each in (tau_i, tau_j, lam)]
-    parts = [_integrals(pieces, *(each[part] for each in flat)) for part in _chunks(pieces, lam.numel())]
-    more, steeper = (torch.cat(each).reshape(shape) for each in zip(*parts, strict=True))
-    return value + more, slope / product + steeper
+    pairs = _Pairs(*(each.expand(rho.shape).reshape(-1) for each in (tau_i, tau_j, lam)))
+    more, steeper = _remainders(pieces, pairs, rho.reshape(-1).abs())
+    return value + more.reshape(rho.shape), slope / product + steeper.reshape(rho.shape)
 
 
-def _chunks(pieces: Pieces, count: int) -> list[slice]:
-    size = max(1, _CHUNK // (_NODES * len(pieces.places)))
-    return [slice(start, min(start + size, count)) for start in range(0, max(count, 1), size)]
+def _remainders(pieces: Pieces, pairs: _Pairs, rho: Tensor) -> tuple[Tensor, Tensor]:
+    """What Taylor's polynomials of k and of its derivative leave, each pair with as many nodes as it needs."""
+    value, slope = torch.zeros_like(rho), torch.zeros_like(rho)
+    below = 0.0
+    for limit, count in (*_MIDDLE, (math.inf, _NODES)):
+        which = torch.nonzero((rho >= below) & (rho < limit)).flatten()
+        for part in which.split(max(1, _CHUNK // count)):
+            if len(part):
+                some = pairs[part]
+                found = _integrate(pieces, some, _middle(some, count)) if limit < math.inf else _outer(pieces, some)
+                value[part], slope[part] = found
+        below = limit
+    return value, slope
 
 
-def _integrals(pieces: Pieces, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """What Taylor's polynomial of k, and of its derivative, leave, for vectors of pairs."""
-    product = tau_i * tau_j
-    root = ((product - lam).clamp(min=0.0) * (product + lam).clamp(min=0.0)).sqrt()
-    end = torch.atan2(root, lam.abs())  # π/2 − |θ| at λ
-    value, slope = _panel(pieces, tau_i, tau_j, lam, end, end.clamp(min=_NEAR), torch.full_like(end, 0.5 * math.pi))
+def _middle(pairs: _Pairs, count: int) -> _Nodes:
+    """Nodes in μ between 0 and λ."""
+    points, weights = legendre(count, str(pairs.lam.device))
+    share = 0.5 * (points + 1.0)
+    r = (pairs.lam / (pairs.tau_i * pairs.tau_j))[:, None] * share
+    inverse = 1.0 / (1.0 - r.square())
+    measure = (0.5 / (2.0 * math.pi)) * weights * (pairs.lam / (pairs.tau_i * pairs.tau_j))[:, None]
+    return _Nodes(r.abs(), inverse, pairs.lam[:, None] * (1.0 - share), measure * inverse.sqrt())
+
+
+def _outer(pieces: Pieces, pairs: _Pairs) -> tuple[Tensor, Tensor]:
+    """The integrals in θ, in one panel up to near π/2 and others that halve from there on."""
+    product = pairs.tau_i * pairs.tau_j
+    root = ((product - pairs.lam).clamp(min=0.0) * (product + pairs.lam).clamp(min=0.0)).sqrt()
+    end = torch.atan2(root, pairs.lam.abs())  # π/2 − |θ| at λ
+    begun = torch.full_like(end, 0.5 * math.pi)
+    value, slope = _integrate(pieces, pairs, _angles(pairs, end, end.clamp(min=_NEAR), begun))
     upper = _NEAR
     for _ in range(_HALVINGS):
-        open_ = torch.nonzero(end < upper).flatten()
-        if not len(open_):
+        unfinished = torch.nonzero(end < upper).flatten()
+        if not len(unfinished):
             break
-        lower = end[open_].clamp(min=0.5 * upper)
-        some = (each[open_] for each in (tau_i, tau_j, lam, end))
-        more, steeper = _panel(pieces, *some, lower, torch.full_like(lower, upper))
-        value.index_add_(0, open_, more)
-        slope.index_add_(0, open_, steeper)
+        some, last = pairs[unfinished], end[unfinished]
+        nodes = _angles(some, last, last.clamp(min=0.5 * upper), torch.full_like(last, upper))
+        more, steeper = _integrate(pieces, some, nodes)
+        value.index_add_(0, unfinished, more)
+        slope.index_add_(0, unfinished, steeper)
         upper *= 0.5
     return value, slope
 
 
-def _panel(
-    pieces: Pieces, tau_i: Tensor, tau_j: Tensor, lam: Tensor, end: Tensor, lower: Tensor, upper: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The integrals over the angles c = π/2 − |θ| between lower and upper, (n,) each.
+def _angles(pairs: _Pairs, end: Tensor, lower: Tensor, upper: Tensor) -> _Nodes:
+    """Nodes c = π/2 − |θ| between lower and upper; |ρ| − |r| is 2 sin((c + end)/2) sin((c − end)/2)."""
+    points, weights = legendre(_NODES, str(end.device))
+    half = (0.5 * (upper - lower))[:, None]
+    c, last = (0.5 * (upper + lower))[:, None] + half * points, end[:, None]
+    sign = torch.where(pairs.lam < 0.0, -1.0, 1.0).to(c.dtype)[:, None]
+    apart = 2.0 * torch.sin(0.5 * (c + last)) * torch.sin(0.5 * (c - last))
+    rest = (pairs.tau_i * pairs.tau_j)[:, None] * sign * apart
+    return _Nodes(torch.cos(c), torch.sin(c).square().reciprocal(), rest, half * weights * sign / (2.0 * math.pi))
 
-    Near c = 0 all is written in differences that do not cancel: with b' = ±b, a² − 2ab sin θ + b² is
-    (a − b')² + 2ab'(1 − |sin θ|), and |ρ| − |sin θ| is 2 sin((c + c_end)/2) sin((c − c_end)/2).
+
+def _integrate(pieces: Pieces, pairs: _Pairs, nodes: _Nodes) -> tuple[Tensor, Tensor]:
+    """∫ (λ − μ)^d/d! g dμ and ∫ (λ − μ)^(d−1)/(d − 1)! g dμ, g = E[φ^(d+1)(u) φ^(d+1)(v)].
+
+    With b' = ±b for the sign of r, the exponent of p is −(a − b')²/(2(1 − r²)) − ab'/(1 + |r|): nothing cancels as |r| → 1.
     """
-    points, weights = legendre(_NODES, str(lam.device))
-    half = 0.5 * (upper - lower)
-    c = (0.5 * (upper + lower))[:, None] + half[:, None] * points  # (n, nodes)
-    sign = torch.where(lam < 0.0, -1.0, 1.0).to(lam.dtype)[:, None]
-    sine2, cosine2 = torch.sin(c).square(), 2.0 * torch.cos(0.5 * c).square()
-    over = 1.0 / sine2, 1.0 / cosine2
-    rest = (tau_i * tau_j)[:, None] * sign * 2.0 * torch.sin(0.5 * (c + end[:, None])) * torch.sin(0.5 * (c - end[:, None]))
-    total = torch.zeros_like(c)
-    for k, l in pieces.pairs:
-        a = (pieces.places[k] / tau_i).clamp(-_FAR, _FAR)[:, None]
-        b = (pieces.places[l] / tau_j).clamp(-_FAR, _FAR)[:, None] * sign
-        exponent = -0.5 * (a - b).square() * over[0] - a * b * over[1]
-        weight = _weight(pieces, k, l, a, b, sign, c, over, tau_i[:, None], tau_j[:, None])
-        total += torch.where(exponent > -_GONE, torch.exp(exponent) * weight, 0.0)
-    measure = half[:, None] * weights * sign / (2.0 * math.pi)
-    d = pieces.degree
-    kernel = measure * total * rest ** (d - 1) / math.factorial(d - 1)
-    return (kernel * rest).sum(1) / d, kernel.sum(1)
-
-
-def _weight(
-    pieces: Pieces, k: int, l: int, a: Tensor, b: Tensor, sign: Tensor, c: Tensor, over: tuple[Tensor, Tensor], tau_i: Tensor, tau_j: Tensor
-) -> Tensor | float:
-    """Σ_ij w_ki w_lj H_{d−i,d−j}/(τ_i^(d−i) τ_j^(d−j)), where ∂_a^m ∂_b^n p = (−1)^(m+n) H_mn p."""
-    d = pieces.degree
-    left, right = pieces.jumps[k], pieces.jumps[l]
-    m_most, n_most = (max(d - j for j, w in enumerate(jumps) if w) for jumps in (left, right))
-    if m_most == n_most == 0:
-        return left[d] * right[d]
-    first = (a - b) * over[0] + b * over[1]  # (a − ρb)/(1 − ρ²)
-    second = sign * ((b - a) * over[0] + a * over[1])
-    inverse, mixed = over[0], sign * torch.cos(c) * over[0]  # 1/(1 − ρ²), ρ/(1 − ρ²)
-    hermite: dict[tuple[int, int], Tensor | float] = {(0, 0): 1.0}
-
-    def h(m: int, n: int) -> Tensor | float:
-        if m < 0 or n < 0:
-            return 0.0
-        if (m, n) not in hermite:
-            if m:
-                found = first * h(m - 1, n) - (m - 1) * inverse * h(m - 2, n) + n * mixed * h(m - 1, n - 1)
+    sign = torch.where(pairs.lam < 0.0, -1.0, 1.0).to(pairs.lam.dtype)[:, None]
+    one_more = 1.0 / (1.0 + nodes.size)
+    a = [(place / pairs.tau_i).clamp(-_FAR, _FAR)[:, None] for place in pieces.places]
+    b = [(place / pairs.tau_j).clamp(-_FAR, _FAR)[:, None] * sign for place in pieces.places]
+    total = torch.zeros_like(nodes.size)
+    for k, left in enumerate(pieces.jumps):
+        for m, right in enumerate(pieces.jumps):
+            exponent = (-0.5 * (a[k] - b[m]).square()) * nodes.inverse - (a[k] * b[m]) * one_more
+            weight = _weight(left, right, _Derivatives(a[k], b[m], sign, nodes, one_more), pairs)
+            if isinstance(weight, float):
+                total.add_(exponent.exp_(), alpha=weight)
             else:
-                found = second * h(0, n - 1) - (n - 1) * inverse * h(0, n - 2)
-            hermite[m, n] = found
-        return hermite[m, n]
+                total += torch.where(exponent > -_GONE, exponent.exp() * weight, 0.0)
+    d = pieces.degree
+    kernel = nodes.weights * total
+    if d > 1:
+        kernel = kernel * nodes.rest ** (d - 1) / math.factorial(d - 1)
+    return (kernel * nodes.rest).sum(1) / d, kernel.sum(1)
 
+
+def _weight(left: tuple[float, ...], right: tuple[float, ...], at: _Derivatives, pairs: _Pairs) -> Tensor | float:
+    """Σ_ij w_ki w_lj H_{d−i,d−j}/(τ_i^(d−i) τ_j^(d−j)) of two kinks."""
+    d = len(left) - 1
+    if not any(left[:d]) and not any(right[:d]):
+        return left[d] * right[d]
     total: Tensor | float = 0.0
     for i, w in enumerate(left):
         for j, v in enumerate(right):
             if w and v:
-                total = total + w * v * h(d - i, d - j) / (tau_i ** (d - i) * tau_j ** (d - j))
+                scale = (pairs.tau_i ** (d - i) * pairs.tau_j ** (d - j))[:, None]
+                total = total + w * v * at(d - i, d - j) / scale
     return total
+
+
+class _Derivatives:
+    """H_mn with ∂_a^m ∂_b^n p = (−1)^(m+n) H_mn p, by their recurrence."""
+
+    def __init__(self, a: Tensor, b: Tensor, sign: Tensor, nodes: _Nodes, one_more: Tensor) -> None:
+        self.places, self.sign, self.nodes, self.one_more = (a, b), sign, nodes, one_more
+        self.known: dict[tuple[int, int], Tensor | float] = {(0, 0): 1.0}
+
+    def __call__(self, m: int, n: int) -> Tensor | float:
+        if m < 0 or n < 0:
+            return 0.0
+        if (m, n) not in self.known:
+            a, b = self.places
+            inverse = self.nodes.inverse
+            if m:
+                along = (a - b) * inverse + b * self.one_more  # (a − rb)/(1 − r²)
+                mixed = self.sign * self.nodes.size * inverse  # r/(1 − r²)
+                found = along * self(m - 1, n) - (m - 1) * inverse * self(m - 2, n) + n * mixed * self(m - 1, n - 1)
+            else:
+                along = self.sign * ((b - a) * inverse + a * self.one_more)
+                found = along * self(0, n - 1) - (n - 1) * inverse * self(0, n - 2)
+            self.known[m, n] = found
+        return self.known[m, n]

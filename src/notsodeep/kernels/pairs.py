@@ -17,7 +17,9 @@ from notsodeep.numerics.tolerances import COLLINEAR, PAIR_RTOL
 
 _PLAIN_NEWTON_STEPS = 6
 _FROM_BELOW = 200
-_NEARLY_PARALLEL = 1e-5  # 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first
+_NEARLY_PARALLEL = (
+    1e-5  # 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first
+)
 
 
 @dataclass(frozen=True)

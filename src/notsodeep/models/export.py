@@ -9,6 +9,7 @@ import io
 import logging
 import math
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,9 @@ from notsodeep.numerics.arguments import path as checked_path
 
 _LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
 _CHECKED_SIZES = (1, 5)
+_ONE_AT_A_TIME = threading.RLock()
+"""torch's exporter patches modules and keeps its place in globals: two at once fail, and so may what runs meanwhile."""
+_NO_OPERATOR = ("DispatchError", "ConversionError", "UnsupportedOperatorError")  # the exporter's names for it
 _TOLD = "notsodeep.fixed_points"  # the key of what stands for them, among the file's properties
 
 
@@ -80,7 +84,7 @@ def to_onnx(
         )
     # A copy on the CPU: the graph does not depend on the device, and the module stays as it is.
     fixed = copy.deepcopy(module).cpu().eval()
-    with exporting(how) as graph:
+    with _ONE_AT_A_TIME, exporting(how) as graph:
         for count in inputs.sizes:
             outputs, tried = _rehearsed(fixed, inputs.of_size(count), graph)
             if check:
@@ -178,10 +182,7 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
                 verbose=False,
             )
         except Exception as error:  # the exporter has no base class of its own for what it cannot convert
-            raise BadInput(
-                f"{described(module)} cannot be written as ONNX: {line(error)} Use activations and operations that ONNX has "
-                "operators for."
-            ) from error
+            raise BadInput(f"{described(module)} cannot be written as ONNX: {line(error)} {_remedy(error)}") from error
     assert program is not None
     proto = program.model_proto
     if not all(given.type.tensor_type.shape.dim[0].dim_param for given in proto.graph.input):
@@ -195,6 +196,19 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
         told.key, told.value = _TOLD, "\n".join(map(str, graph.written))
     octets: bytes = proto.SerializeToString()
     return octets
+
+
+def _remedy(error: BaseException) -> str:
+    """What to change: only where the exporter misses an operator it is the module's operations."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    if any(type(cause).__name__ in _NO_OPERATOR for cause in causes):
+        return "Use activations and operations that ONNX has operators for."
+    return (
+        f"That is a {type(causes[-1]).__name__} inside torch's exporter, which need not be the module's fault: try torch.export"
+        " on it, and export nothing with torch in another thread meanwhile; nsd.save and to_source need no exporter."
+    )
 
 
 @contextlib.contextmanager
