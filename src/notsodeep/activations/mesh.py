@@ -115,7 +115,9 @@ class _Panels:
 
     @staticmethod
     def joined(parts: list[_Panels]) -> _Panels:
-        some = (torch.cat(columns) for columns in zip(*((p.lower, p.upper, p.values, p.slopes) for p in parts)))
+        some = (
+            torch.cat(columns) for columns in zip(*((p.lower, p.upper, p.values, p.slopes) for p in parts), strict=True)
+        )
         found = _Panels(*some)
         return found[found.lower.argsort()]
 
@@ -278,8 +280,8 @@ class _Builder:
     def _too_fast(self, panels: int) -> BadInput:
         return BadInput(
             f"{self.label} varies too fast between {-self.reach:.4g} and {self.reach:.4g}, where inputs of this size bring it: "
-            f"{panels} panels are not enough to follow it to round-off. Scale the data down, stretch the activation (sin(600*x) "
-            "to sin(x)), or round its numbers less.",
+            f"{panels} panels are not enough to follow it to round-off. Scale the data down, or stretch the activation "
+            "(sin(600*x) to sin(x)).",
             panels=panels,
         )
 

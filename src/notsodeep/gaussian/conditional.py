@@ -50,8 +50,8 @@ def conditional_dual(
     inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * blurred
     plane = inner * outer * PANEL_NODES**2
     if plane > _PLANE and phi.is_found_by_looking:
-        given = (each.tolist() for each in (tau_i, tau_j, lam, *means))
-        for k, (a, b, both, *two) in enumerate(zip(*given, strict=True)):
+        numbers = zip(*(each.tolist() for each in (tau_i, tau_j, lam, *means)), strict=True)
+        for k, (a, b, both, *two) in enumerate(numbers):
             value[k], slope[k] = windowed_dual(phi, mesh, a, b, both, (two[0], two[1]))
         return value, slope
     size = max(1, _CHUNK // plane)
@@ -63,7 +63,7 @@ def conditional_dual(
 
 
 def _blurred_places(phi: Activation, mesh: Mesh) -> tuple[float, ...]:
-    """Where φ blurred has a feature as wide as the blur: the kinks, and what is narrow; the mesh of a known φ is graded for it."""
+    """Where φ blurred has a feature as wide as the blur: the kinks, and what is narrow; that of a known φ is graded."""
     return (*mesh.kinks, *mesh.features) if phi.is_found_by_looking else mesh.kinks
 
 

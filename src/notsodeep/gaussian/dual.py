@@ -44,7 +44,7 @@ class Rows:
     decay: Tensor | None = None
     """(K,): the same after 1, 2, … K terms, squared, for the worst of all the samples prepared together"""
     lead: Tensor | None = None
-    """(..., d): the Hermite coefficients c_1 … c_d of a piecewise polynomial of degree d, which has a closed form beyond them"""
+    """(..., d): the Hermite coefficients c_1 … c_d of a piecewise polynomial of degree d; the rest has a closed form"""
 
     def __getitem__(self, index: Any) -> Rows:
         return self._each(lambda t: t[index], lambda c: c[index])

@@ -1,4 +1,4 @@
-"""The dual map of piecewise polynomials, for any |ρ| ≤ 1, as an integral over the covariance of Gaussian densities at the kinks.
+"""The dual map of piecewise polynomials, for any |ρ| ≤ 1: an integral over the covariance of Gaussian densities at the kinks.
 
 Let w_kj be the jump of φ^(j) at the kink t_k, j ≤ d, d the degree. By Price's theorem the (d + 1)-th derivative of
 k(λ) = E[φ(u)φ(v)] is E[φ^(d+1)(u) φ^(d+1)(v)], and φ^(d+1) is Σ_kj w_kj δ^(d−j)(x − t_k). So, by Taylor's formula,
@@ -6,8 +6,8 @@ k(λ) = E[φ(u)φ(v)] is E[φ^(d+1)(u) φ^(d+1)(v)], and φ^(d+1) is Σ_kj w_kj 
     k(λ) = Σ_{r≤d} c_r(τ_i) c_r(τ_j) ρ^r + ∫_0^λ (λ − μ)^d/d! Σ w_ki w_lj ∂^{d−i} ∂^{d−j} p(t_k, t_l; μ) dμ,
 
 p the density of (u, v) with covariance μ, whose derivatives are Hermite polynomials of two variables times p. The integrand is
-analytic in |μ| < τ_iτ_j: a few Gauss–Legendre nodes are enough for small ρ. Towards |ρ| = 1 the angle θ, μ = τ_iτ_j sin θ, takes
-the root of 1 − ρ² out of p, and panels halve towards θ = π/2, where p may be narrow.
+analytic in |μ| < τ_iτ_j: a few Gauss–Legendre nodes are enough for small ρ. Towards |ρ| = 1 the angle θ, μ = τ_iτ_j sin θ,
+takes the root of 1 − ρ² out of p, and panels halve towards θ = π/2, where p may be narrow.
 
 Ref: docs/theory.md, section 2; Drezner & Wesolowsky (1990) integrate the normal distribution itself in this way.
 """

@@ -74,12 +74,11 @@ class _Blurred:
 def _blurred_edges(mesh: Mesh, spread: float, reach: float) -> Tensor:
     """Panels for S: those of φ, and steps of s about everything that is narrower than that."""
     edges = mesh.edges
-    far = edges.new_tensor([-reach, reach])
     narrow = edges.diff() < _STEP * spread
     features = torch.cat([edges[:-1][narrow], edges[1:][narrow], edges.new_tensor(mesh.kinks)])
     features = features[features.abs() < reach + _LAYER * spread].unique()
     if not len(features):
-        return torch.cat([edges[edges.abs() < reach], far]).unique()
+        return _within(edges, reach)
     ends = features.diff() > 2.0 * _LAYER * spread  # where one layer ends and the next begins
     none = torch.ones(1, dtype=torch.bool)
     start = features[torch.cat([none, ends])] - _LAYER * spread
@@ -91,7 +90,13 @@ def _blurred_edges(mesh: Mesh, spread: float, reach: float) -> Tensor:
     layer = (torch.searchsorted(start, edges, right=True) - 1).clamp(min=0)
     outside = ~((edges >= start[layer]) & (edges <= stop[layer]))
     found = torch.cat([edges[outside], steps])
-    return torch.cat([found[found.abs() < reach], far]).unique()
+    return _within(found, reach)
+
+
+def _within(edges: Tensor, reach: float) -> Tensor:
+    """The edges on [−reach, reach], which ends there."""
+    found: Tensor = torch.cat([edges[edges.abs() < reach], edges.new_tensor([-reach, reach])]).unique()
+    return found
 
 
 def _smoothed(phi: Activation, mesh: Mesh, mean: Tensor, spread: float) -> tuple[Tensor, Tensor]:

@@ -110,7 +110,8 @@ class ImplicitPairs:
             return _Side(self.rows[index], at.mean, at.e1, at.e2, norms, who)
         samples = self.rows[index].column() if axis == 1 else self.rows[index].row()
         who = None if who is None else (who[0].unsqueeze(axis), who[1].unsqueeze(axis))
-        return _Side(samples, *(field.unsqueeze(axis) for field in (at.mean, at.e1, at.e2, norms)), who)
+        mean, e1, e2, norms = (field.unsqueeze(axis) for field in (at.mean, at.e1, at.e2, norms))
+        return _Side(samples, mean, e1, e2, norms, who)
 
     def _answer(self, left: _Side, right: _Side, gram: Tensor) -> PairKernels:
         limit = left.rows.tau * right.rows.tau
