@@ -43,11 +43,8 @@ _WORK = {"epochs", "distil", "steps", "max_steps", "probes"}
 # Not replaced: train=True takes a minute, as it says; the others are looked at where they are written.
 _ASIDE = {
     "advise": ("train",),
-    "custom": ("name",),
-    "moments": ("phi", "tau"),
-    "dual_map": ("phi", "tau_i", "tau_j", "lam"),
-    "Moments.scaled": ("factor", "offset"),
-    "write_kernels": ("folder", "tau0", "devices", "scheduler", "resume", "progress"),
+    "Moments.scaled": ("factor", "offset"),  # in the inner loop of every search
+    "write_kernels": ("scheduler",),
 }
 
 

@@ -23,6 +23,7 @@ from notsodeep.activations.mesh import (
     rounded,
 )
 from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.numerics.arguments import instance
 from notsodeep.numerics.tolerances import STEEP_RTOL
 
 _REACH = 64.0  # kinks are looked for on [−64, 64]; farther out where inputs come there
@@ -90,6 +91,8 @@ def custom(function: Function, kinks: Iterable[float] | None = None, name: str |
 
 def look_at(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
     """`custom` without its warning."""
+    if name is not None:
+        instance(name, str, "name", "a text")
     label = name or getattr(function, "__name__", None) or type(function).__name__
     _check_elementwise(function, label)
     places = find_kinks(function) if kinks is None else _given(kinks, label)

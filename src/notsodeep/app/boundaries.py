@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, activation
-from notsodeep.gaussian.moments import moments
+from notsodeep.gaussian.moments import moments_of
 
 _GRID = 400
 _LARGEST = 300.0  # deviation
@@ -75,5 +75,5 @@ def _grows(var_a: Tensor) -> bool:
 def _curves(phi: Activation) -> tuple[Tensor, Tensor, Tensor]:
     """τ, Var[φ(τξ)] and E[φ'²(τξ)] on a grid that no choice of the visitor moves."""
     tau = torch.logspace(math.log10(0.05), math.log10(_LARGEST), _GRID, dtype=torch.float64)
-    at = moments(phi, tau)
+    at = moments_of(phi, tau)
     return tau, at.variance, at.q

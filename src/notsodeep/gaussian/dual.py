@@ -17,16 +17,20 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation
+from notsodeep.errors import BadInput
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
 from notsodeep.gaussian.conditional import conditional_dual
 from notsodeep.gaussian.hermite import hermite_coefficients, power_series
-from notsodeep.gaussian.moments import Moments, moments, tabulated_moments
+from notsodeep.gaussian.moments import Moments, deviations, moments_of, tabulated_moments
 from notsodeep.gaussian.piecewise import piecewise_dual
+from notsodeep.numerics.arguments import instance
+from notsodeep.numerics.safe import real
 from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
+_ROUNDING = 1e-9  # by which a covariance may exceed what it can be
 _SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
 
 
@@ -117,7 +121,7 @@ def _enough_terms(core: Activation, tau: Tensor) -> int:
 def _terms_between(core: Activation, low: int, high: int) -> int:
     """For deviations between 2^(low/4) and 2^(high/4)."""
     some = torch.exp2(torch.linspace(low / 4.0, high / 4.0, 5, dtype=torch.float64))
-    at, terms = moments(core, some), _FEWEST_TERMS
+    at, terms = moments_of(core, some), _FEWEST_TERMS
     while terms < _MOST_TERMS:
         tail, _ = _missing(hermite_coefficients(core, some, terms), at, some)
         if float(tail.max()) <= SERIES_RTOL:
@@ -171,9 +175,37 @@ def _terms_for(largest_rho: float, decay: Tensor) -> int:
     return int(enough[0]) + 1 if len(enough) else len(decay)
 
 
-def dual_map(phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """(k, Q) for single values or arrays of τ_i, τ_j and λ that broadcast: the plain way to ask."""
-    tau_i, tau_j, lam = torch.broadcast_tensors(*(torch.as_tensor(t, dtype=torch.float64) for t in (tau_i, tau_j, lam)))
-    both = rows(phi, torch.stack([tau_i, tau_j]))
-    limit = tau_i * tau_j
-    return dual(phi, both[0], both[1], torch.maximum(torch.minimum(lam, limit), -limit))
+def dual_map(
+    phi: Activation, tau_i: Tensor | float, tau_j: Tensor | float, lam: Tensor | float
+) -> tuple[Tensor, Tensor]:
+    """(k, Q) for single values or arrays of τ_i, τ_j and λ that broadcast: the plain way to ask.
+
+    Args:
+        phi: The activation.
+        tau_i: Deviations ≥ 0 of u.
+        tau_j: Deviations ≥ 0 of v.
+        lam: Covariances, |λ| ≤ τ_i τ_j up to rounding.
+
+    Returns:
+        E[φ(u)φ(v)] and E[φ'(u)φ'(v)].
+
+    Raises:
+        BadInput: A deviation is negative or not finite, no Gaussian has such a covariance, or φ cannot be followed so far.
+    """
+    instance(phi, Activation, "phi", "an activation, nsd.activation('tanh')")
+    given = (deviations(tau_i, "tau_i"), deviations(tau_j, "tau_j"), real(lam, "lam", dtype=torch.float64))
+    try:
+        u, v, covariance = torch.broadcast_tensors(*given)
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(each.shape)) for each in given)
+        raise BadInput(f"tau_i, tau_j and lam have shapes {shapes}, which do not broadcast.") from None
+    limit = u * v
+    beyond = covariance.abs() - limit > _ROUNDING * limit
+    if bool(beyond.any()):
+        worst = float((covariance.abs() - limit)[beyond].max())
+        raise BadInput(
+            f"|lam| exceeds tau_i·tau_j by up to {worst:.3g}: no two numbers of these deviations have such a covariance. Give "
+            "lam = rho·tau_i·tau_j with |rho| ≤ 1."
+        )
+    both = rows(phi, torch.stack([u, v]))
+    return dual(phi, both[0], both[1], torch.maximum(torch.minimum(covariance, limit), -limit))

@@ -18,7 +18,9 @@ from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
 from notsodeep.activations.mesh import Mesh
 from notsodeep.errors import BadInput
 from notsodeep.gaussian.affine import affine_parts
+from notsodeep.numerics.arguments import LARGEST_NORM, instance
 from notsodeep.numerics.quadrature import CUT, NormalRule, gauss_hermite_rule, normal_rule
+from notsodeep.numerics.safe import real
 from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import STEEP_RTOL
 
@@ -68,8 +70,25 @@ class Moments:
         return Moments(*(getattr(self, field.name)[index] for field in fields(self)))
 
 
-def moments(phi: Activation, tau: Tensor) -> Moments:
-    """All the moments of `phi` at each τ ≥ 0 (float64)."""
+def moments(phi: Activation, tau: Tensor | float) -> Moments:
+    """All the moments of `phi` at each τ (float64).
+
+    Args:
+        phi: The activation.
+        tau: Deviations ≥ 0: a number, or a tensor of any shape.
+
+    Returns:
+        The moments, each of the shape of `tau`.
+
+    Raises:
+        BadInput: A deviation is negative or not finite, or φ cannot be followed so far out.
+    """
+    instance(phi, Activation, "phi", "an activation, nsd.activation('tanh')")
+    return moments_of(phi, deviations(tau, "tau"))
+
+
+def moments_of(phi: Activation, tau: Tensor) -> Moments:
+    """`moments` of what is known to be right, infinite deviations included."""
     core, factor, offset = affine_parts(phi)
     tau = tau.to(torch.float64).clamp(min=_SMALLEST_TAU)
     return _CLOSED.get(type(core), _by_quadrature)(core, tau).scaled(factor, offset)
@@ -79,10 +98,10 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
     """The same, to round-off, at very many τ: what is tabulated are pure numbers, none of them a difference of larger ones."""
     core, factor, offset = affine_parts(phi)
     if type(core) in _CLOSED:
-        return moments(phi, tau)
+        return moments_of(phi, tau)
 
     def pure(some: Tensor) -> Tensor:
-        m = moments(core, some)
+        m = moments_of(core, some)
         sigma, root = m.variance.sqrt(), m.q.sqrt()
         bent = (m.e1 / root, m.e2 * some / root, m.e3 * some.square() / root)
         return torch.stack([m.mean / sigma, *bent, m.variance.log(), m.v2 / m.q, m.q.log()], dim=-1)
@@ -94,13 +113,25 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
     root = q.sqrt()
     found = Moments(mean * variance.sqrt(), e1 * root, e2 * root / tau, e3 * root / tau.square(), variance, v2 * q, q)
     if not bool(torch.isfinite(found.mean + found.e3 + found.variance + found.v2).all()):
-        return moments(phi, tau)  # a φ that is constant where it is looked at, or jumps: its pure numbers are none
+        return moments_of(phi, tau)  # a φ that is constant where it is looked at, or jumps: its pure numbers are none
     return found.scaled(factor, offset)
+
+
+def deviations(tau: Any, name: str) -> Tensor:
+    """`tau` as numbers ≥ 0 of a size that kernels are computed with, in float64, or `BadInput`."""
+    real(tau, name)
+    found = torch.as_tensor(tau, dtype=torch.float64)  # not detached: moments are differentiable in τ
+    if found.numel() and not (float(found.min()) >= 0.0 and float(found.max()) <= LARGEST_NORM):
+        raise BadInput(
+            f"{name} must be deviations from 0 to {LARGEST_NORM:.0e}, got values from {float(found.min()):.4g} to "
+            f"{float(found.max()):.4g}."
+        )
+    return found
 
 
 def moments_at(phi: Activation, tau: float) -> Moments:
     """The moments at one τ, as scalars."""
-    return moments(phi, torch.tensor(tau, dtype=torch.float64))
+    return moments_of(phi, torch.tensor(tau, dtype=torch.float64))
 
 
 def expectation_rule(phi: Activation, tau: Tensor, extra_degree: int = 4, spacing: float = 3.0) -> NormalRule:

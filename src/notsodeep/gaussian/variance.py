@@ -10,7 +10,7 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.errors import NotContractive
-from notsodeep.gaussian.moments import moments
+from notsodeep.gaussian.moments import moments_of
 from notsodeep.numerics.root import bracketed_newton
 from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import VARIANCE_RTOL
@@ -53,7 +53,7 @@ def tabulated_deviation(phi: Activation, var_a: float, drive: Tensor) -> Tensor:
 
 
 def _power_and_slope(phi: Activation, v: Tensor, centred: bool) -> tuple[Tensor, Tensor]:
-    m = moments(phi, v.sqrt())
+    m = moments_of(phi, v.sqrt())
     return (m.variance, 0.5 * m.v2) if centred else (m.gamma2, 0.5 * m.s2)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from notsodeep.architecture import Implicit
 from notsodeep.errors import BadInput, NotContractive
-from notsodeep.gaussian.moments import moments
+from notsodeep.gaussian.moments import moments_of
 from notsodeep.gaussian.variance import equilibrium_deviation
 
 _HALVINGS = 14  # of the interval: four digits
@@ -43,4 +43,4 @@ def _exists(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bool) ->
         tau = equilibrium_deviation(net.phi, net.var_a, net.var_b * norms2)
     except (NotContractive, BadInput):
         return False
-    return not tangent or bool((net.var_a * moments(net.phi, tau).q < 1.0).all())
+    return not tangent or bool((net.var_a * moments_of(net.phi, tau).q < 1.0).all())

@@ -23,8 +23,9 @@ from notsodeep.kernels.seals import Index
 from notsodeep.kernels.store import drop_samples, open_store, put_samples, zarr
 from notsodeep.kernels.stream import KERNELS, kernel_names
 from notsodeep.kernels.tiles import TileSize, tile_size
+from notsodeep.numerics.arguments import device, flag, function, norm, path
 from notsodeep.numerics.cluster import connected
-from notsodeep.numerics.safe import positive, refuse_if_too_large, samples
+from notsodeep.numerics.safe import refuse_if_too_large, samples
 
 _BLOCKS = 3  # a tile on disc has as many blocks of the processor's cache a side: files of some ten megabytes
 _SHOWN = 5  # damaged chunks in one warning
@@ -78,10 +79,13 @@ def write_kernels(
     For tiles of one size the bits are the same whoever computes them. `progress` is called with (tiles there, tiles in all).
     """
     zarr()  # told before the work if it is not there
+    target, resume = path(folder, "folder").resolve(), flag(resume, "resume")
+    if progress is not None:
+        function(progress, "progress", "a function of (tiles there, tiles in all)", 2)
     names = kernel_names(kernels)
     rows, columns = samples(x), None if x2 is None else samples(x2, "x2")
     columns = None if columns is None else columns.to(rows)
-    places = _places(devices)
+    places = _places(devices, scheduler is None)
     shape = len(rows), len(rows if columns is None else columns)
     sides = _sides(tile, places, scheduler, columns is None, shape)
     if scheduler is None:
@@ -92,7 +96,7 @@ def write_kernels(
     )  # whatever is wrong is told before a file is made
     with _client(scheduler) as client:
         about = describe(net, rows, columns, names, sides, (tau0, used))
-        store = open_store(Path(folder).resolve(), about, resume)
+        store = open_store(target, about, resume)
         tiles, marked = store.tiles(), store.marked()
         job = Job(net, store, places, (npy_file(x), npy_file(x2)), uuid.uuid4().hex)
         say = progress or (lambda _done, _total: None)
@@ -163,10 +167,16 @@ def _client(scheduler: Any) -> Iterator[Any]:
             yield client
 
 
-def _places(given: Any) -> tuple[str, ...] | None:
+def _places(given: Any, here: bool) -> tuple[str, ...] | None:
+    """The devices by name; those of this process must be there."""
     if given is None:
         return None
-    return (str(given),) if isinstance(given, str | torch.device) else tuple(str(device) for device in given)
+    listed = given if isinstance(given, list | tuple) else (given,)
+    if not listed:
+        raise BadInput("devices is empty; name one, 'cpu' or 'cuda:0', or leave it out.")
+    if not all(isinstance(each, str | torch.device) for each in listed):
+        raise BadInput(f"devices must be names such as 'cpu' or 'cuda:0', got {given!r}.")
+    return tuple(str(device(each, "devices") if here else each) for each in listed)
 
 
 def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symmetric: bool, shape: Index) -> Index:
@@ -192,6 +202,6 @@ def _refuse_large_tile(sides: Index, kernels: int, dtype: torch.dtype, places: t
 def _tau0(net: Network, rows: Tensor, given: float | None) -> float | None:
     """τ0 that a DEQ is centred at: computed once, for all who compute tiles."""
     if given is not None:
-        return positive(given, "tau0")
+        return norm(given)
     centred = isinstance(net, Implicit) and net.centre
     return root_mean_square(squared_norms(rows)) if centred else None
