@@ -103,6 +103,12 @@ def test_an_oscillating_function_is_followed(tau):
     assert found == pytest.approx(-0.5 * math.expm1(-2.0 * tau**2), rel=1e-12)
 
 
+@pytest.mark.parametrize("inner", [torch.tanh, torch.sigmoid, torch.sin])
+def test_a_slope_that_torch_does_not_see_is_refused(inner):
+    with pytest.raises(BadInput, match="detach"):
+        custom(lambda x: inner(x.detach()))
+
+
 def fails(_):
     raise RuntimeError("no luck")
 

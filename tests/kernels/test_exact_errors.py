@@ -186,8 +186,37 @@ def test_a_variance_that_grows_without_end_is_refused_with_a_var_a_that_works():
     assert bool(torch.isfinite(kernel).all())
 
 
-def test_a_centred_relu_past_the_limit_is_refused_too():
-    with pytest.raises(nsd.NotContractive, match="no equilibrium") as error:
-        nsd.tangent_kernel(nsd.Implicit("relu", 3.0, 1.0), _x())
-    assert error.value.left == 3.0
-    assert error.value.largest_var_a < 3.0
+@pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
+@pytest.mark.parametrize(
+    ("phi", "kernel"), [("relu", nsd.conjugate_kernel), ("relu", nsd.tangent_kernel), ("tanh", nsd.tangent_kernel)]
+)
+def test_a_var_a_past_the_limit_is_refused_with_one_that_works_on_this_data(phi, kernel):
+    """φ is centred at a deviation that depends on σ_a²: a bound read off the present one holds for no other."""
+    x = _x() * torch.linspace(0.2, 4.0, len(_x()), dtype=torch.float64)[:, None]
+    with pytest.raises(nsd.NotContractive) as error:
+        kernel(nsd.Implicit(phi, 50.0, 1.0), x)
+    bound = error.value.largest_var_a
+    assert f"var_a = {bound:.4g} or less" in str(error.value)
+    assert bool(torch.isfinite(kernel(nsd.Implicit(phi, float(f"{bound:.4g}"), 1.0), x)).all())
+    with pytest.raises(nsd.NotContractive):
+        kernel(nsd.Implicit(phi, 1.02 * bound, 1.0), x)
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
+@pytest.mark.parametrize("var_a", [1.9, 1.98, 1.998])
+def test_duplicates_are_equal_however_steep_their_equation(var_a):
+    """σ_a² Q is up to 0.999 at ρ = 1, and magnifies what rounding leaves of ρ a thousand times."""
+    x = _x(6, 30)
+    kernel = nsd.tangent_kernel(nsd.Implicit("relu", var_a, 1.0, centre=False), torch.cat([x, x]))
+    assert torch.equal(kernel[:6, 6:].diagonal(), kernel[:6, :6].diagonal())
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
+@pytest.mark.parametrize("distance", [1e-9, 3e-8, 1e-7, 1e-6])
+@pytest.mark.parametrize("phi", ["tanh", "erf"])
+def test_nearly_equal_samples_keep_the_kernel_positive(phi, distance):
+    """Where σ_a² Q > 1 the equation of nearly equal samples has two roots; all of them must take the same one."""
+    x = _x(3, 30)
+    near = torch.cat([x + distance * k * _x(3, 30, seed=k) for k in range(5)])
+    values = torch.linalg.eigvalsh(nsd.conjugate_kernel(nsd.Implicit(phi, 4.0, 1.0), torch.cat([near, near[:1]])))
+    assert float(values[0]) >= -1e-12 * float(values[-1])

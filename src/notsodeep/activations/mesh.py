@@ -32,6 +32,10 @@ _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
 _FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
 _NARROWEST = 2.0**-46
+_AT_END = (
+    1e-9,
+    2e-12,
+)  # of a panel, and of x, how far inside its ends it is looked at: places of kinks are known to less
 _GOLDEN = 0.381966
 _ROUNDS = 6
 
@@ -100,25 +104,28 @@ def rounded(place: float) -> float:
 
 @dataclass
 class _Panels:
-    """Intervals with the values and slopes of the function at their nodes, (P, nodes) each."""
+    """Intervals with the values and slopes of the function at their nodes, (P, nodes) each, and just inside of their ends."""
 
     lower: Tensor
     upper: Tensor
     values: Tensor
     slopes: Tensor
+    ends: Tensor
+    """(P, 2, 2): values and slopes at both"""
 
     def __len__(self) -> int:
         return len(self.lower)
 
     def __getitem__(self, index: Tensor) -> _Panels:
-        return _Panels(self.lower[index], self.upper[index], self.values[index], self.slopes[index])
+        return _Panels(*(each[index] for each in self._parts))
+
+    @property
+    def _parts(self) -> tuple[Tensor, ...]:
+        return self.lower, self.upper, self.values, self.slopes, self.ends
 
     @staticmethod
     def joined(parts: list[_Panels]) -> _Panels:
-        some = (
-            torch.cat(columns) for columns in zip(*((p.lower, p.upper, p.values, p.slopes) for p in parts), strict=True)
-        )
-        found = _Panels(*some)
+        found = _Panels(*(torch.cat(columns) for columns in zip(*(p._parts for p in parts), strict=True)))
         return found[found.lower.argsort()]
 
 
@@ -133,10 +140,10 @@ class _Builder:
     def build(self, kinks: tuple[float, ...]) -> Mesh:
         known = [k for k in kinks if abs(k) < self.reach]
         near = min(self.reach, _EVEN)
-        outwards = np.linspace(0.0, near, math.ceil(near / _WIDEST) + 1)
-        if self.reach > near:
-            outwards = np.concatenate([outwards, np.geomspace(near, self.reach, _GROWING + 1)])
-        edges = torch.tensor(np.unique(np.concatenate([-outwards, outwards, known])), dtype=torch.float64)
+        # Beside round numbers: a kink on an edge would look like none.
+        even = _WIDEST * (np.arange(-math.floor(near / _WIDEST), math.floor(near / _WIDEST)) + 1.0 / math.pi)
+        far = np.geomspace(near, self.reach, _GROWING + 1) if self.reach > near else np.array([near])
+        edges = torch.tensor(np.unique(np.concatenate([-far, even, known, far])), dtype=torch.float64)
         begun = self._evaluated(edges[:-1], edges[1:])
         self._set_scales(begun)
         panels = self._refined(begun)
@@ -154,7 +161,8 @@ class _Builder:
         return Mesh(edges, kinks, find_jumps(self.function, kinks), self.steepness)
 
     def _evaluated(self, lower: Tensor, upper: Tensor) -> _Panels:
-        x = 0.5 * (lower + upper)[:, None] + 0.5 * (upper - lower)[:, None] * self.nodes
+        at = torch.cat([self.nodes.expand(len(lower), -1), _near_ends(lower, upper)], dim=1)
+        x = 0.5 * (lower + upper)[:, None] + 0.5 * (upper - lower)[:, None] * at
         with torch.no_grad():
             values = self.function(x)
         slopes = derivative(self.function, x)
@@ -166,7 +174,9 @@ class _Builder:
                 "of it do not exist. Scale the data down (nsd.data.standardise), or take an activation that grows more slowly.",
                 place=place,
             )
-        return _Panels(lower, upper, values, slopes)
+        count = len(self.nodes)
+        at_ends = torch.stack([values[:, count:], slopes[:, count:]], dim=1)
+        return _Panels(lower, upper, values[:, :count], slopes[:, :count], at_ends)
 
     def _set_scales(self, begun: _Panels) -> None:
         """The largest |φ| and |φ'| up to each distance from 0: round-off is measured by them."""
@@ -193,9 +203,14 @@ class _Builder:
         return self.sizes[:, torch.searchsorted(self.radius, self.radius[at], right=True) - 1]
 
     def _good(self, panels: _Panels) -> Tensor:
-        """Whether what is left of a polynomial beyond its low degrees is round-off."""
-        high = torch.stack([panels.values, panels.slopes]) @ self.to_series[_HIGH:].T
-        return (high.abs().amax(2) <= MESH_RTOL * self._scales(panels)).all(0)
+        """Whether what is left of a polynomial beyond its low degrees is round-off, and it is the function at the ends too."""
+        both, scales = torch.stack([panels.values, panels.slopes]), self._scales(panels)
+        good = ((both @ self.to_series[_HIGH:].T).abs().amax(2) <= MESH_RTOL * scales).all(0)
+        ends = _near_ends(panels.lower, panels.upper)
+        for own, seen, scale in zip(both, panels.ends.unbind(1), scales, strict=True):
+            missed = (legendre_sum(own @ self.to_series.T, ends) - seen).abs().amax(1)
+            good &= (missed <= 1e2 * MESH_RTOL * scale) | (ends[:, 1] < 0.9)
+        return good
 
     def _refined(self, pending: _Panels) -> _Panels:
         done: list[_Panels] = []
@@ -284,6 +299,13 @@ class _Builder:
             "(sin(600*x) to sin(x)).",
             panels=panels,
         )
+
+
+def _near_ends(lower: Tensor, upper: Tensor) -> Tensor:
+    """Places of [−1, 1], (P, 2), just inside of the ends of each panel; farther inside than 0.9 where it is too narrow."""
+    size = torch.maximum(lower.abs(), upper.abs()).clamp(min=1.0)
+    inside = torch.maximum(_AT_END[0] * torch.ones_like(size), _AT_END[1] * size / (upper - lower)).clamp(max=0.5)
+    return torch.stack([2.0 * inside - 1.0, 1.0 - 2.0 * inside], dim=1)
 
 
 def _narrow(panels: _Panels) -> Tensor:

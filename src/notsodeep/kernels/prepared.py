@@ -115,7 +115,7 @@ def prepare(
     refuse_other_features(rows, columns)
     norms2 = squared_norms(rows)
     both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
-    equation = equation_of_norms(net, both, tau0, of=norms2)
+    equation = equation_of_norms(net, both, tau0, norms2, tangent)
     diagonal = equation.diagonal(slice(None))
     refuse_beyond(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
     if tangent:
@@ -137,7 +137,9 @@ def pair_equation(net: Network, x: Tensor, tau0: float | None) -> PairEquation:
     return equation_of_norms(net, squared_norms(x), tau0)
 
 
-def equation_of_norms(net: Network, norms2: Tensor, tau0: float | None, of: Tensor | None = None) -> PairEquation:
+def equation_of_norms(
+    net: Network, norms2: Tensor, tau0: float | None, of: Tensor | None = None, tangent: bool = False
+) -> PairEquation:
     """The same from ‖x_i‖² in float64 alone; τ0 is that of the squared norms `of`, where these are not all of them."""
     if isinstance(net, Explicit):
         return ExplicitPairs(net, norms2)
@@ -153,7 +155,7 @@ def equation_of_norms(net: Network, norms2: Tensor, tau0: float | None, of: Tens
         if not net.centre:
             raise
         # Said of the present offset, which is another one for every σ_a².
-        bound = largest_var_a(net, norms2, tau0, tangent=False)
+        bound = largest_var_a(net, norms2, tau0, tangent)
         raise NotContractive(
             f"{net} has no equilibrium on this data: the variance of its features grows without end. {_remedy(net, bound)}",
             **{**error.data, "largest_var_a": bound},
