@@ -94,7 +94,7 @@ def test_thousands_of_coefficients_are_refused_at_once(console, kind):
     started = time.monotonic()
     code, _, error = console("utf-8", "kernel", "--activation", f"{kind}:{','.join(['1e-3'] * 3000)}", "--data", GMM)
     assert code == 2
-    assert b"are 3000; at most 256" in error
+    assert b"are 3000; at most 512" in error
     assert time.monotonic() - started < 5
 
 

@@ -29,7 +29,7 @@ from notsodeep.numerics.tolerances import STEEP_RTOL
 _REACH = 64.0  # kinks are looked for on [−64, 64]; farther out where inputs come there
 _INTERVALS = 1 << 14
 _NEAR = 16.0  # what is looked at before anything is asked
-_KEPT = 128  # meshes
+_KEPT = 128  # functions whose meshes are kept
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,13 @@ class Custom(Activation):
         return derivative(self.function, x)
 
     def mesh(self, reach: float) -> Mesh:
-        """Made once for all reaches up to the next quarter of a power of two; of a module that has learnt since, anew."""
-        return _mesh(self, math.ceil(4.0 * math.log2(max(reach, _NEAR))), self._witness())
+        """Made once, for the largest reach that was asked for, up to a quarter of a power of two; of a module that has learnt
+        since, anew."""
+        quarters, known = math.ceil(4.0 * math.log2(max(reach, _NEAR))), _meshes(self, self._witness())
+        wide_enough = [made for made in known if made >= quarters]
+        if not wide_enough:
+            known[quarters] = mesh_of(self.function, self.label, self.kinks_found, 2.0 ** (quarters / 4.0))
+        return known[min(wide_enough, default=quarters)]
 
     def _witness(self) -> bytes:
         with torch.no_grad():
@@ -77,8 +82,9 @@ class Custom(Activation):
 
 
 @lru_cache(_KEPT)
-def _mesh(phi: Custom, quarters: int, _witness: bytes) -> Mesh:
-    return mesh_of(phi.function, phi.label, phi.kinks_found, 2.0 ** (quarters / 4.0))
+def _meshes(_phi: Custom, _witness: bytes) -> dict[int, Mesh]:
+    """Those that were made of a function, by quarters of a power of two."""
+    return {}
 
 
 def custom(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:

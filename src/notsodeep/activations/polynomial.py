@@ -12,7 +12,7 @@ from notsodeep.activations.base import Activation
 from notsodeep.errors import BadInput
 from notsodeep.numerics.arguments import numbers, positive
 
-MOST_COEFFICIENTS = 256
+MOST_COEFFICIENTS = 512
 """Past some hundred terms h_k(x) and x^k leave the range of float64 on the nodes of the integrals, which take minutes there."""
 
 

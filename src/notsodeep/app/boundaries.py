@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, activation
+from notsodeep.errors import BadInput
 from notsodeep.gaussian.moments import moments_of
 
 _GRID = 400
-_LARGEST = 300.0  # deviation
+_LARGEST = (300.0, 60.0, 12.0, 3.0)  # deviations: the first up to which φ can be followed
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,13 @@ def _grows(var_a: Tensor) -> bool:
 @lru_cache(maxsize=64)
 def _curves(phi: Activation) -> tuple[Tensor, Tensor, Tensor]:
     """τ, Var[φ(τξ)] and E[φ'²(τξ)] on a grid that no choice of the visitor moves."""
-    tau = torch.logspace(math.log10(0.05), math.log10(_LARGEST), _GRID, dtype=torch.float64)
-    at = moments_of(phi, tau)
+    for largest in _LARGEST:
+        tau = torch.logspace(math.log10(0.05), math.log10(largest), _GRID, dtype=torch.float64)
+        try:
+            at = moments_of(phi, tau)
+        except BadInput:
+            if largest == _LARGEST[-1]:
+                raise
+        else:
+            break
     return tau, at.variance, at.q

@@ -164,7 +164,23 @@ def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) 
     short = left.tail * right.tail * rho.abs().pow(whole - 1) > SERIES_RTOL
     if bool(short.any()):
         tau_i, tau_j, *means = (t.expand(lam.shape)[short] for t in (left.tau, right.tau, left.mean, right.mean))
-        value[short], slope[short] = conditional_dual(core, tau_i, tau_j, lam[short], (means[0], means[1]))
+        value[short], slope[short] = _integral(core, tau_i, tau_j, lam[short], (means[0], means[1]))
+    return value, slope
+
+
+def _integral(
+    core: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor, means: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """(Cov[core(u), core(v)], Q) of pairs (pairs,) for which no series is long enough; of u = v they are moments."""
+    same = (tau_i == tau_j) & (lam == tau_i * tau_j)
+    if not bool(same.any()):
+        return conditional_dual(core, tau_i, tau_j, lam, means)
+    value, slope, apart = torch.empty_like(lam), torch.empty_like(lam), ~same
+    tau, which = tau_i[same].unique(return_inverse=True)
+    at = moments_of(core, tau)
+    value[same], slope[same] = at.variance[which], at.q[which]
+    some = (each[apart] for each in (tau_i, tau_j, lam))
+    value[apart], slope[apart] = conditional_dual(core, *some, (means[0][apart], means[1][apart]))
     return value, slope
 
 

@@ -25,7 +25,7 @@ from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import STEEP_RTOL
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
-_BEYOND_RTOL = 1e-11  # of E[φ²], what may lie beyond the last node
+_BEYOND_RTOL = 1e-9  # of E[φ²], what may lie beyond the last node
 _NOTHING = 1e-18
 _SMALLEST_TAU = 1e-100  # stands for τ = 0, where u is 0 and every moment is its limit
 
