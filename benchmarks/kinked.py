@@ -1,4 +1,4 @@
-"""Claim: kernels of kinked expressions take at most half a second at n = 500, and at least a twentieth of what integration takes.
+"""Claim: kernels of kinked expressions take at most half a second at n = 500, a twentieth of what integration takes.
 
 Time of the exact CK against n on standardised digits, for ReLU by its own closed form, for expressions that are piecewise
 polynomials by theirs, for a kinked one that is none, and for the first expression by integration alone, as version 0.1 had
