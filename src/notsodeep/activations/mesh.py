@@ -171,7 +171,7 @@ class _Builder:
             place = float(x[bad][x[bad].abs().argmin()])
             raise BadInput(
                 f"{self.label} or its slope is not finite at x = {place:.6g}, and inputs of this size bring it there: averages "
-                "of it do not exist. Scale the data down (nsd.data.standardise), or take an activation that grows more slowly.",
+                "of it do not exist. Scale the data down, or take an activation that grows more slowly.",
                 place=place,
             )
         count = len(self.nodes)
@@ -367,11 +367,18 @@ def find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[flo
     """(place, φ(place+) − φ(place−)) wherever that is not 0."""
     if not places:
         return ()
-    at = torch.tensor(places, dtype=torch.float64)[:, None]
-    # Extrapolated to the place from a little way off on each side.
-    near = at + torch.tensor([-2e-6, -1e-6, 1e-6, 2e-6], dtype=torch.float64)
+    at = torch.tensor(places, dtype=torch.float64)
+    heights, nearer = (_heights(function, at, h) for h in (1e-6, 1e-9))
     with torch.no_grad():
-        below2, below, above, above2 = function(near).unbind(1)
-    jumps = (2.0 * above - above2) - (2.0 * below - below2)
-    real = jumps.abs() > 1e-8 * torch.maximum(above.abs(), below.abs()).clamp(min=1.0)
-    return tuple(zip(at[real, 0].tolist(), jumps[real].tolist(), strict=True))
+        size = function(at).abs().clamp(min=1.0)
+    # A jump is as high from nearer by; what is only steep is not.
+    real = (heights.abs() > 1e-8 * size) & ((nearer - heights).abs() <= 0.1 * heights.abs())
+    return tuple(zip(at[real].tolist(), heights[real].tolist(), strict=True))
+
+
+def _heights(function: Function, at: Tensor, h: float) -> Tensor:
+    """φ(place+) − φ(place−), extrapolated to the place from h and 2h off on each side."""
+    step = h * at.abs().clamp(min=1.0)[:, None]
+    with torch.no_grad():
+        below2, below, above, above2 = function(at[:, None] + step * at.new_tensor([-2.0, -1.0, 1.0, 2.0])).unbind(1)
+    return (2.0 * above - above2) - (2.0 * below - below2)
