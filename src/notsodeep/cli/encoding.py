@@ -10,6 +10,7 @@ import unicodedata
 _NAME = "notsodeep-ascii"  # of the way to spell, and of ASCII under a name of our own
 _SPELLED = {
     "×": "x",
+    "±": "+-",
     "·": "*",
     "−": "-",
     "–": "-",

@@ -179,8 +179,8 @@ def _integral(
     tau, which = tau_i[same].unique(return_inverse=True)
     at = moments_of(core, tau)
     value[same], slope[same] = at.variance[which], at.q[which]
-    some = (each[apart] for each in (tau_i, tau_j, lam))
-    value[apart], slope[apart] = conditional_dual(core, *some, (means[0][apart], means[1][apart]))
+    rest = means[0][apart], means[1][apart]
+    value[apart], slope[apart] = conditional_dual(core, tau_i[apart], tau_j[apart], lam[apart], rest)
     return value, slope
 
 

@@ -70,7 +70,7 @@ def _first_crossing(phi: Activation, var_a: float, drive: Tensor, short: Tensor,
             raise NotContractive(
                 f"This DEQ has no equilibrium: σ_a² = {var_a:g} ≥ {largest:.6g} = sup over τ of (τ² − σ_b²‖x‖²)/E[φ²(τξ)] "
                 f"for φ = {phi} and σ_b²‖x‖² = {float(level):.4g}, so the variance of its features grows without end. "
-                f"Take var_a below {largest:.6g}.",
+                f"Take var_a below {largest:.6g}, with var_b as it is.",
                 left=var_a,
                 right=largest,
                 largest_var_a=largest,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
@@ -21,20 +22,26 @@ def largest_var_a(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bo
     norms; 0 where none has. With `tangent` it has a tangent kernel too, σ_a² E[φ'²] < 1.
 
     It is looked for by trying: φ is centred at a deviation that depends on σ_a² itself, so no formula in the present σ_a² holds
-    for another.
+    for another. Where σ_b² is 1 − σ_a², as unless given, it stays so.
     """
     # Between the extremes the equation of a sample has a root if theirs have.
     ends = torch.stack([norms2.min(), norms2.max()]).to(torch.float64)
     good, bad = 0.0, net.var_a
     for _ in range(_HALVINGS):
         tried = 0.5 * (good + bad)
-        if _exists(replace(net, var_a=tried), ends, tau0, tangent):
+        var_b = 1.0 - tried if follows(net) else net.var_b
+        if _exists(replace(net, var_a=tried, var_b=var_b), ends, tau0, tangent):
             good = tried
         else:
             bad = tried
         if bad < _FEWEST * net.var_a:
             break
     return good
+
+
+def follows(net: Implicit) -> bool:
+    """Whether σ_b² is 1 − σ_a², as it is unless somebody gives it."""
+    return math.isclose(net.var_b, 1.0 - net.var_a, rel_tol=1e-12)
 
 
 def _exists(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bool) -> bool:

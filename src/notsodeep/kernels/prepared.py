@@ -15,7 +15,7 @@ from notsodeep._types import Array
 from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.statistics import root_mean_square, squared_norms
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
-from notsodeep.kernels.admissible import largest_var_a
+from notsodeep.kernels.admissible import follows, largest_var_a
 from notsodeep.kernels.fused.engine import Engine, engine_for
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
 from notsodeep.kernels.tiles import fill
@@ -197,4 +197,6 @@ def refuse_without_tangent(
 def _remedy(net: Implicit, bound: float) -> str:
     if bound == 0.0:
         return "No var_a works: scale the data down, or take another activation."
-    return f"Take var_a = {bound:.4g} or less (with var_b = {net.var_b:g})."
+    digits = 3 - math.floor(math.log10(bound))
+    below = math.floor(bound * 10.0**digits) / 10.0**digits  # not rounded up
+    return f"Take var_a = {below:.4g} or less (with var_b = {'1 − var_a' if follows(net) else f'{net.var_b:g}'})."
