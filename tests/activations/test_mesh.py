@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from notsodeep.activations import activation, expression
+from notsodeep.activations import activation, custom, expression
 from notsodeep.activations.mesh import mesh_of
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import dual_map, moments
@@ -74,3 +74,38 @@ def test_waves_have_the_closed_form_of_sin(tau):
     found, wanted = (dual_map(phi, tau, tau, lam) for phi in (expression("sin(x)"), activation("sin")))
     for one, other in zip(found, wanted, strict=True):
         assert float((one - other).abs()) <= 1e-12
+
+
+def test_a_mesh_made_for_large_inputs_serves_small_ones():
+    """Far out cosh is 1e80 times what it is near 0, and rounding there must not count here."""
+    text = "tanh(x)*cosh(0.04*x)"
+    alone, after = expression(text), expression(text + "+0*x")
+    after.mesh(5000.0)
+    for one, other in zip(*(vars(moments(phi, 20.0)).values() for phi in (alone, after)), strict=True):
+        assert float(one) == pytest.approx(float(other), rel=1e-10, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "plain", "digits"),
+    [("1-cos(0.001*x)", "2*sin(0.0005*x)**2", 1e-9), ("(x**2+1e6)**0.5-1000", "x**2/((x**2+1e6)**0.5+1000)", 1e-9)],
+)
+def test_rounding_is_not_followed(noisy, plain, digits):
+    found, wanted = (moments(expression(text), 2.0) for text in (noisy, plain))
+    assert float(found.gamma2) == pytest.approx(float(wanted.gamma2), rel=digits)
+    assert float(found.q) == pytest.approx(float(wanted.q), rel=digits)
+
+
+def test_a_module_that_has_learnt_is_looked_at_again():
+    class Hat(torch.nn.Module):
+        place = 0.15
+
+        def forward(self, x):
+            return torch.relu(1.0 - 10.0 * (x - self.place).abs())
+
+    hat = Hat()
+    phi = custom(hat)
+    before = float(moments(phi, 1.0).gamma2)
+    hat.place = 0.33
+    fresh = custom(lambda x: torch.relu(1.0 - 10.0 * (x - 0.33).abs()))
+    assert float(moments(phi, 1.0).gamma2) == pytest.approx(float(moments(fresh, 1.0).gamma2), rel=1e-12)
+    assert float(moments(phi, 1.0).gamma2) != pytest.approx(before, rel=1e-3)

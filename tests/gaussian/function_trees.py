@@ -224,7 +224,7 @@ _SPECIAL_AT_0 = ("**", *(op for op in _NUMPY if op not in ("+", "-", "*", "neg")
 # --- texts ------------------------------------------------------------------------------------------------------------
 
 _SAME = ("tanh", "sinh", "cosh", "sin", "cos", "exp", "log", "sqrt", "abs", "sign", "erf", "atan", "relu", "sigmoid")
-_ARITHMETIC = {**{op: f"({{0}} {op} {{1}})" for op in "+-*/"}, "neg": "(-{0})", "**": "{0}**{1}"}
+_ARITHMETIC = {**{op: f"({{0}} {op} {{1}})" for op in "+-*/"}, "neg": "(-{0})", "**": "({0})**{1}"}
 _EXPRESSION: dict[str, str] = {
     **_ARITHMETIC,
     **{op: f"{op}({{0}})" for op in (*_SAME, "softplus", "gelu", "silu", "elu")},

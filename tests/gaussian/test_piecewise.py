@@ -69,3 +69,20 @@ def test_equal_deviations_give_the_moments():
         assert torch.allclose(value, at.gamma2, rtol=1e-12, atol=0.0)
         if bool(torch.isfinite(at.q).all()):
             assert torch.allclose(slope, at.q, rtol=1e-11, atol=0.0)
+
+
+@pytest.mark.parametrize("text", ["relu(x) + relu(x)**4", "sign(x) + relu(x)**3"])
+def test_a_deviation_of_nothing_does_no_harm(text):
+    tau = float64(0.0, 1e-60, 1e-3, 1.0)
+    value, _ = dual_map(expression(text), tau[:, None], tau, 0.5 * tau[:, None] * tau)
+    assert bool(torch.isfinite(value).all())
+
+
+def test_what_happens_far_out_does_not_hide_what_is_near():
+    """Beside 1e8 (x − 60)⁴ tanh looks like steps; and a ramp of width 0.03, seen from τ = 1000, like a jump."""
+    assert expression("tanh(x) + 1e8*relu(x-60)**4").pieces is None
+    narrow = expression("clip(0.09*x - 5.56*(x - 0.538), -0.179, 0.00542)**2")
+    assert narrow.pieces is not None
+    tau, lam = float64(973.0), float64(0.98 * 973.0**2)
+    found, wanted = dual_map(narrow, tau, tau, lam)[0], conditional_dual(narrow, tau[None], tau[None], lam[None])[0]
+    assert float(found) == pytest.approx(float(wanted), rel=1e-9)

@@ -12,16 +12,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
-from notsodeep.activations.mesh import (
-    Function,
-    Mesh,
-    at_order,
-    derivative,
-    find_jumps,
-    mesh_of,
-    pinned_down,
-    rounded,
-)
+from notsodeep.activations.kinks import Function, at_order, derivative, find_jumps, pinned_down, rounded
+from notsodeep.activations.mesh import Mesh, mesh_of
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.numerics.arguments import instance
 from notsodeep.numerics.tolerances import STEEP_RTOL
@@ -67,7 +59,11 @@ class Custom(Activation):
     def mesh(self, reach: float) -> Mesh:
         """Made once, for the largest reach that was asked for, up to a quarter of a power of two; of a module that has learnt
         since, anew."""
-        quarters, known = math.ceil(4.0 * math.log2(max(reach, _NEAR))), _meshes(self, self._witness())
+        return self.mesh_as_of(reach, self._witness())
+
+    def mesh_as_of(self, reach: float, witness: bytes) -> Mesh:
+        """`mesh`, of the function that the witness stands for."""
+        quarters, known = math.ceil(4.0 * math.log2(max(reach, _NEAR))), _meshes(self, witness)
         wide_enough = [made for made in known if made >= quarters]
         if not wide_enough:
             known[quarters] = mesh_of(self.function, self.label, self.kinks_found, 2.0 ** (quarters / 4.0))
@@ -75,10 +71,16 @@ class Custom(Activation):
 
     def _witness(self) -> bytes:
         with torch.no_grad():
-            return bytes(self.function(_grid()[::64]).numpy().tobytes())
+            return bytes(self.function(_witness_places()).numpy().tobytes())
 
     def __str__(self) -> str:
         return f"{self.label} (custom, L ≈ {self.lipschitz:.4g})"
+
+
+@lru_cache(1)
+def _witness_places() -> Tensor:
+    """Far apart over all of [−64, 64], and a hundredth apart next to 0."""
+    return torch.cat([_grid()[::16], torch.linspace(-8.0, 8.0, 1601, dtype=torch.float64)])
 
 
 @lru_cache(_KEPT)

@@ -13,7 +13,8 @@ from torch import Tensor
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
 from notsodeep.activations.grammar import plain, read, refusal
-from notsodeep.activations.mesh import Function, Mesh, rounded
+from notsodeep.activations.kinks import Function, rounded
+from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of
 from notsodeep.errors import BadInput, NumericsWarning
 
@@ -62,7 +63,7 @@ class Formula(Activation):
         return self._found.derivative(x)
 
     def mesh(self, reach: float) -> Mesh:
-        return self._found.mesh(reach)
+        return self._found.mesh_as_of(reach, b"")  # a text stands for one function
 
     @property
     def pieces(self) -> Pieces | None:

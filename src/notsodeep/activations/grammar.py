@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from notsodeep.activations.mesh import Function
+from notsodeep.activations.kinks import Function
 from notsodeep.activations.piecewise import Elu
 from notsodeep.activations.smooth import Gelu, Silu, Softplus
 from notsodeep.errors import BadInput

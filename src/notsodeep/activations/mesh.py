@@ -8,7 +8,6 @@ against the function between the nodes, and neighbours that one polynomial serve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,11 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from notsodeep.activations.kinks import Function, derivative, find_jumps, pinned_down, rounded
 from notsodeep.errors import BadInput
 from notsodeep.numerics.quadrature import PANEL_NODES, legendre
 from notsodeep.numerics.tolerances import MESH_RTOL
-
-Function = Callable[[Tensor], Tensor]
 
 _WIDEST, _EVEN = 0.5, 2048.0  # panels to begin with, and how far out they are so narrow; farther out they grow
 _GROWING = 2000  # of them on either side. What is narrower than a sixteenth of one, and stands alone, may be overlooked
@@ -36,6 +34,8 @@ _AT_END = (
     1e-9,
     2e-12,
 )  # of a panel, and of x, how far inside its ends it is looked at: places of kinks are known to less
+_STRETCH, _TINY = (1e-5, 1e-2), 1e-13  # of a panel, where φ shows its rounding; of φ, how large its steps may be
+_SCATTER = 8.0  # how much larger than seen rounding may be
 _GOLDEN = 0.381966
 _ROUNDS = 6
 
@@ -83,23 +83,6 @@ def mesh_of(function: Function, label: str, kinks: tuple[float, ...], reach: flo
         BadInput: The function is not finite there, or varies too fast to be followed.
     """
     return _Builder(function, label, reach).build(kinks)
-
-
-def derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
-    """φ'(x) by automatic differentiation; where `keep`, with the graph that a second derivative needs."""
-    with torch.enable_grad():
-        point = x if keep and x.requires_grad else x.detach().requires_grad_()
-        value = function(point)
-        if not value.requires_grad:
-            return torch.zeros_like(x)
-        (slope,) = torch.autograd.grad(value.sum(), point, create_graph=keep)
-    return slope if keep else slope.detach()
-
-
-def rounded(place: float) -> float:
-    """A place that was found within a rounding error of a short number is that number."""
-    short = round(place, 6)
-    return short if abs(place - short) < 1e-12 else place
 
 
 @dataclass
@@ -184,18 +167,41 @@ class _Builder:
         self.radius, order = radius.sort()
         sizes = torch.stack([begun.values.abs().amax(1), begun.slopes.abs().amax(1)])[:, order]
         self.sizes = sizes.cummax(1).values.clamp(min=torch.finfo(torch.float64).tiny)
+        self.starts, self.noise = begun.lower, self._rounding(begun)
+
+    def _rounding(self, begun: _Panels) -> Tensor:
+        """(2, P): what φ and φ' scatter by. On a short stretch that is rounding; on a longer one, where rounding may be steps,
+        it counts only as far as it is tiny."""
+        radius = torch.maximum(begun.lower.abs(), begun.upper.abs()).clamp(min=1.0)
+        steps = torch.minimum(self._scatter(begun, _STRETCH[1]), _TINY * self._sizes_to(_BEYOND * radius))
+        return torch.maximum(self._scatter(begun, _STRETCH[0]), steps)
+
+    def _scatter(self, begun: _Panels, stretch: float) -> Tensor:
+        """(2, P): how far φ and φ' are from polynomials of degree 5 in the middle of each panel, the middle one of five
+        neighbours, so that a kink is not taken for noise."""
+        t = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)
+        x = 0.5 * (begun.lower + begun.upper)[:, None] + stretch * (begun.upper - begun.lower)[:, None] * t
+        with torch.no_grad():
+            both = torch.stack([self.function(x), derivative(self.function, x)])
+        basis = torch.linalg.qr(torch.stack([t**k for k in range(6)], dim=1))[0]
+        away = (both - both @ basis @ basis.T).abs().amax(2)
+        around = torch.nn.functional.pad(away[None], (2, 2), mode="replicate")[0].unfold(1, 5, 1)
+        return around.median(2).values.nan_to_num(0.0)
 
     def _scales(self, panels: _Panels) -> Tensor:
-        """(2, P)."""
-        radius = torch.maximum(panels.lower.abs(), panels.upper.abs())
-        own = torch.stack([panels.values.abs().amax(1), panels.slopes.abs().amax(1)])  # a slope may have no bound
+        """(2, P): what φ and φ' are measured by on each panel: their largest up to where it begins, seen from 0, since a
+        Gaussian that is narrow has none of what lies farther out."""
+        nearest = torch.minimum(panels.lower.abs(), panels.upper.abs())
+        radius = torch.where((panels.lower < 0.0) & (panels.upper > 0.0), 0.0, nearest)
+        own = torch.stack([panels.values.abs().amin(1), panels.slopes.abs().amin(1)])  # a slope may have no bound
         beyond = _FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0))
         value, slope = torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
         # x itself is known to its rounding only, which φ' turns into one of φ, and φ'' ≈ φ'²/φ into one of φ'.
-        blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * own[1]
+        blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * slope
         # On a wide panel a slope is known well enough only if what it adds up to is.
         slope = torch.minimum(slope, value / (panels.upper - panels.lower)) + blind * slope / value
-        return torch.stack([value + blind, slope])
+        here = (torch.searchsorted(self.starts, panels.lower, right=True) - 1).clamp(min=0)
+        return torch.stack([value + blind, slope]) + _SCATTER / MESH_RTOL * self.noise[:, here]
 
     def _sizes_to(self, radius: Tensor) -> Tensor:
         """The sizes up to the panel that a radius lies in, on either side of 0."""
@@ -326,59 +332,3 @@ def legendre_transform() -> Tensor:
     points, weights = np.polynomial.legendre.leggauss(PANEL_NODES)
     powers = np.polynomial.legendre.legvander(points, PANEL_NODES - 1)
     return torch.tensor(powers.T * weights * (np.arange(PANEL_NODES)[:, None] + 0.5))
-
-
-def at_order(function: Function, x: Tensor, order: int) -> Tensor:
-    """φ, φ' or φ''."""
-    if order == 0:
-        with torch.no_grad():
-            return function(x)
-    return derivative(function if order == 1 else lambda u: derivative(function, u, keep=True), x)
-
-
-def pinned_down(function: Function, lower: Tensor, upper: Tensor, orders: tuple[int, ...] = (0, 1, 2)) -> Tensor:
-    """Where in each interval φ, φ' or φ'' jumps; NaN where none of them does.
-
-    Halved sixty times towards the larger change. A jump keeps its size on the way; a steep but smooth piece shrinks with the
-    interval.
-    """
-    place = torch.full_like(lower, torch.nan)
-    for order in orders:
-        try:
-            a, b = lower.clone(), upper.clone()
-            between = a[:, None] + (b - a)[:, None] * torch.linspace(0.0, 1.0, 9, dtype=a.dtype)
-            least, most = torch.aminmax(at_order(function, between, order), dim=1)
-            for _ in range(60):
-                middle = 0.5 * (a + b)
-                at_a, at_middle, at_b = (at_order(function, x, order) for x in (a, middle, b))
-                left = (at_middle - at_a).abs() >= (at_b - at_middle).abs()
-                a, b = torch.where(left, a, middle), torch.where(left, middle, b)
-        except RuntimeError:  # torch knows no second derivative of some of its functions
-            break
-        # Compared a little apart, not at the limit of the arithmetic, where a difference of neighbours is noise.
-        apart = torch.minimum(1e-9 * a.abs().clamp(min=1.0), 1e-3 * (upper - lower))
-        last = (at_order(function, b + apart, order) - at_order(function, a - apart, order)).abs()
-        jumps = place.isnan() & (last > 0.3 * (most - least)) & (most > least)
-        place = torch.where(jumps, 0.5 * (a + b), place)
-    return place
-
-
-def find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[float, float], ...]:
-    """(place, φ(place+) − φ(place−)) wherever that is not 0."""
-    if not places:
-        return ()
-    at = torch.tensor(places, dtype=torch.float64)
-    heights, nearer = (_heights(function, at, h) for h in (1e-6, 1e-9))
-    with torch.no_grad():
-        size = function(at).abs().clamp(min=1.0)
-    # A jump is as high from nearer by; what is only steep is not.
-    real = (heights.abs() > 1e-8 * size) & ((nearer - heights).abs() <= 0.1 * heights.abs())
-    return tuple(zip(at[real].tolist(), heights[real].tolist(), strict=True))
-
-
-def _heights(function: Function, at: Tensor, h: float) -> Tensor:
-    """φ(place+) − φ(place−), extrapolated to the place from h and 2h off on each side."""
-    step = h * at.abs().clamp(min=1.0)[:, None]
-    with torch.no_grad():
-        below2, below, above, above2 = function(at[:, None] + step * at.new_tensor([-2.0, -1.0, 1.0, 2.0])).unbind(1)
-    return (2.0 * above - above2) - (2.0 * below - below2)

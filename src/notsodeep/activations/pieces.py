@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from numpy.polynomial import legendre
 
-from notsodeep.activations.mesh import Function, legendre_transform
+from notsodeep.activations.kinks import Function
+from notsodeep.activations.mesh import legendre_transform
 from notsodeep.numerics.quadrature import PANEL_NODES
 
 _HIGHEST = 4  # degree
@@ -38,10 +39,10 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
     half, middle = 0.5 * np.diff(ends), 0.5 * (ends[1:] + ends[:-1])
     values = _at(function, middle[:, None] + half[:, None] * points)
     series = values @ legendre_transform().numpy().T
-    scale = np.abs(values).max()
-    series[np.abs(series) <= _ROUNDING * scale] = 0.0
+    scale = np.abs(values).max(1)
+    series[np.abs(series) <= _ROUNDING * scale[:, None]] = 0.0
     degree = max(1, int(np.nonzero(series.any(0))[0].max(initial=0)))
-    if degree > _HIGHEST or not _fits(function, kinks, series, half, middle):
+    if degree > _HIGHEST or not _fits(function, kinks, series, scale, half, middle):
         return None
     jumps = np.zeros((len(kinks), degree + 1))
     for order in range(degree + 1):
@@ -50,9 +51,10 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
             np.array([legendre.legval(end, legendre.legder(c, order)) for c in series]) / half**order
             for end in (-1.0, 1.0)
         )
-        largest = max(np.abs(after).max(), np.abs(before).max())
         step = after[1:] - before[:-1]
-        jumps[:, order] = np.where(np.abs(step) <= 1e2 * _ROUNDING * largest, 0.0, step)
+        # What the rounding of the coefficients beside a kink can be at its ends.
+        noise = _ROUNDING * scale * (2.0 * degree**2 / half) ** order
+        jumps[:, order] = np.where(np.abs(step) <= np.maximum(noise[1:], noise[:-1]), 0.0, step)
     real = jumps.any(1)
     if not real.any():
         return None
@@ -60,7 +62,12 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
 
 
 def _fits(
-    function: Function, kinks: tuple[float, ...], series: np.ndarray, half: np.ndarray, middle: np.ndarray
+    function: Function,
+    kinks: tuple[float, ...],
+    series: np.ndarray,
+    scale: np.ndarray,
+    half: np.ndarray,
+    middle: np.ndarray,
 ) -> bool:
     """Whether the pieces are the function wherever it is looked at, far out too."""
     x = _FAR + 1e-3 / np.pi  # beside round numbers, which may be kinks
@@ -68,7 +75,7 @@ def _fits(
     found = np.array([legendre.legval((v - middle[k]) / half[k], series[k]) for v, k in zip(x, at, strict=True)])
     wanted = _at(function, x)
     size = np.maximum.accumulate(np.abs(wanted)[np.argsort(np.abs(x))])[np.argsort(np.argsort(np.abs(x)))]
-    return bool((np.abs(found - wanted) <= 1e2 * _ROUNDING * np.maximum(size, np.abs(series).max())).all())
+    return bool((np.abs(found - wanted) <= 1e2 * _ROUNDING * size + 0.1 * _ROUNDING * scale[at]).all())
 
 
 def _at(function: Function, x: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation
+from notsodeep.activations.pieces import Pieces
 from notsodeep.errors import BadInput
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
@@ -30,6 +31,7 @@ from notsodeep.numerics.tabulated import Smooth, tabulated
 from notsodeep.numerics.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
+_MOST_CANCELLED = 300.0  # squared, it costs five digits of sixteen
 _ROUNDING = 1e-9  # by which a covariance may exceed what it can be
 _SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
 
@@ -76,7 +78,7 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     at = tabulated_moments(core, tau)
     if type(core) in CLOSED_FORMS and not series:
         return Rows(tau, at.mean)
-    if core.pieces is not None and not series:
+    if core.pieces is not None and not series and _is_sound(core.pieces, at, tau):
         degree = core.pieces.degree
         first = Smooth(("lead", core), True, lambda t: hermite_coefficients(core, t, degree + 1), core.may_change)
         return Rows(tau, at.mean, lead=tabulated(first, tau)[..., 1:])
@@ -88,6 +90,15 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     if core.degree is not None:  # a polynomial is its series
         tail, decay[-1] = torch.zeros_like(tail), 0.0
     return Rows(tau, at.mean, coefficients, tail.sqrt(), decay)
+
+
+def _is_sound(pieces: Pieces, at: Moments, tau: Tensor) -> bool:
+    """Whether what is summed over pairs of kinks is not so much larger than the sum that its rounding shows: kinks that are
+    close together, seen from a deviation far larger than they are apart, nearly cancel."""
+    largest = torch.zeros_like(tau)
+    for order in range(pieces.degree + 1):
+        largest = torch.maximum(largest, sum(abs(jumps[order]) for jumps in pieces.jumps) * tau**order)
+    return bool((largest <= _MOST_CANCELLED * at.gamma2.sqrt()).all())
 
 
 def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> tuple[Tensor, Tensor]:

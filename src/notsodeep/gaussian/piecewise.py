@@ -52,7 +52,7 @@ class _Nodes:
     inverse: Tensor
     """1/(1 − r²)"""
     rest: Tensor
-    """λ − μ"""
+    """(λ − μ)/τ_iτ_j, ρ − r"""
     weights: Tensor
     """those of p dμ, without the exponential"""
 
@@ -73,11 +73,11 @@ def piecewise_dual(
         value = (value + both) * rho
     pairs = _Pairs(*(each.expand(rho.shape).reshape(-1) for each in (tau_i, tau_j, lam)))
     more, steeper = _remainders(pieces, pairs, rho.reshape(-1).abs())
-    return value + more.reshape(rho.shape), slope / product + steeper.reshape(rho.shape)
+    return value + more.reshape(rho.shape), (slope + steeper.reshape(rho.shape)) / product
 
 
 def _remainders(pieces: Pieces, pairs: _Pairs, rho: Tensor) -> tuple[Tensor, Tensor]:
-    """What Taylor's polynomials of k and of its derivative leave, each pair with as many nodes as it needs."""
+    """What Taylor's polynomials of k and of its derivative in ρ leave, each pair with as many nodes as it needs."""
     value, slope = torch.zeros_like(rho), torch.zeros_like(rho)
     below = 0.0
     for limit, count in (*_MIDDLE, (math.inf, _NODES)):
@@ -95,10 +95,11 @@ def _middle(pairs: _Pairs, count: int) -> _Nodes:
     """Nodes in μ between 0 and λ."""
     points, weights = legendre(count, str(pairs.lam.device))
     share = 0.5 * (points + 1.0)
-    r = (pairs.lam / (pairs.tau_i * pairs.tau_j))[:, None] * share
+    rho = (pairs.lam / (pairs.tau_i * pairs.tau_j))[:, None]
+    r = rho * share
     inverse = 1.0 / (1.0 - r.square())
-    measure = (0.5 / (2.0 * math.pi)) * weights * (pairs.lam / (pairs.tau_i * pairs.tau_j))[:, None]
-    return _Nodes(r.abs(), inverse, pairs.lam[:, None] * (1.0 - share), measure * inverse.sqrt())
+    measure = (0.5 / (2.0 * math.pi)) * weights * rho
+    return _Nodes(r.abs(), inverse, rho * (1.0 - share), measure * inverse.sqrt())
 
 
 def _outer(pieces: Pieces, pairs: _Pairs) -> tuple[Tensor, Tensor]:
@@ -128,13 +129,13 @@ def _angles(pairs: _Pairs, end: Tensor, lower: Tensor, upper: Tensor) -> _Nodes:
     half = (0.5 * (upper - lower))[:, None]
     c, last = (0.5 * (upper + lower))[:, None] + half * points, end[:, None]
     sign = torch.where(pairs.lam < 0.0, -1.0, 1.0).to(c.dtype)[:, None]
-    apart = 2.0 * torch.sin(0.5 * (c + last)) * torch.sin(0.5 * (c - last))
-    rest = (pairs.tau_i * pairs.tau_j)[:, None] * sign * apart
+    rest = 2.0 * sign * torch.sin(0.5 * (c + last)) * torch.sin(0.5 * (c - last))
     return _Nodes(torch.cos(c), torch.sin(c).square().reciprocal(), rest, half * weights * sign / (2.0 * math.pi))
 
 
 def _integrate(pieces: Pieces, pairs: _Pairs, nodes: _Nodes) -> tuple[Tensor, Tensor]:
-    """∫ (λ − μ)^d/d! g dμ and ∫ (λ − μ)^(d−1)/(d − 1)! g dμ, g = E[φ^(d+1)(u) φ^(d+1)(v)].
+    """∫ (λ − μ)^d/d! g dμ, g = E[φ^(d+1)(u) φ^(d+1)(v)], and its derivative in ρ. Of the powers of τ_i and τ_j in both, those
+    that are left after they cancel are taken, so that deviations next to 0 do no harm.
 
     With b' = ±b for the sign of r, the exponent of p is −(a − b')²/(2(1 − r²)) − ab'/(1 + |r|): nothing cancels as |r| → 1.
     """
@@ -147,10 +148,7 @@ def _integrate(pieces: Pieces, pairs: _Pairs, nodes: _Nodes) -> tuple[Tensor, Te
         for m, right in enumerate(pieces.jumps):
             exponent = (-0.5 * (a[k] - b[m]).square()) * nodes.inverse - (a[k] * b[m]) * one_more
             weight = _weight(left, right, _Derivatives(a[k], b[m], sign, nodes, one_more), pairs)
-            if isinstance(weight, float):
-                total.add_(exponent.exp_(), alpha=weight)
-            else:
-                total += torch.where(exponent > -_GONE, exponent.exp() * weight, 0.0)
+            total += torch.where(exponent > -_GONE, exponent.exp() * weight, 0.0)
     d = pieces.degree
     kernel = nodes.weights * total
     if d > 1:
@@ -159,16 +157,13 @@ def _integrate(pieces: Pieces, pairs: _Pairs, nodes: _Nodes) -> tuple[Tensor, Te
 
 
 def _weight(left: tuple[float, ...], right: tuple[float, ...], at: _Derivatives, pairs: _Pairs) -> Tensor | float:
-    """Σ_ij w_ki w_lj H_{d−i,d−j}/(τ_i^(d−i) τ_j^(d−j)) of two kinks."""
+    """Σ_ij w_ki w_lj H_{d−i,d−j} τ_i^i τ_j^j of two kinks."""
     d = len(left) - 1
-    if not any(left[:d]) and not any(right[:d]):
-        return left[d] * right[d]
     total: Tensor | float = 0.0
     for i, w in enumerate(left):
         for j, v in enumerate(right):
             if w and v:
-                scale = (pairs.tau_i ** (d - i) * pairs.tau_j ** (d - j))[:, None]
-                total = total + w * v * at(d - i, d - j) / scale
+                total = total + w * v * at(d - i, d - j) * (pairs.tau_i**i * pairs.tau_j**j)[:, None]
     return total
 
 

@@ -22,7 +22,7 @@ def smoothed(phi: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor
 
 def _by_quadrature(phi: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
     reach = float((mean.abs() + CUT * std).max()) if mean.numel() else CUT
-    mesh = phi.mesh(reach)
+    mesh = phi.mesh(reach).within(reach) if phi.is_found_by_looking else phi.mesh(reach)
     rule = normal_rule(std, mesh.edges.to(mean.device), mean=mean)
     value, slope = rule.mean_of(phi(rule.u)), rule.mean_of(phi.derivative(rule.u))
     for place, size in mesh.jumps:
