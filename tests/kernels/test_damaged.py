@@ -1,6 +1,7 @@
 """Kernels on disc that something happened to, and runs that meet on one folder."""
 
 import errno
+import json
 import os
 import shutil
 import time
@@ -162,6 +163,15 @@ def test_a_damaged_array_is_told_with_what_to_do(tmp_path, array, text):
     assert _write(tmp_path / "k").computed == 3
     (tmp_path / "k" / array / "zarr.json").write_text(text)
     assert _write(tmp_path / "k", resume=False).computed == 3
+
+
+def test_another_tau0_than_that_of_the_samples_is_told(tmp_path):
+    _write(tmp_path / "k")
+    about = tmp_path / "k" / "zarr.json"
+    used = json.loads(about.read_text())["attributes"]["notsodeep"]["tau0_used"]
+    about.write_text(about.read_text().replace(repr(used), repr(1.01 * used)))
+    with pytest.raises(nsd.BadInput, match="tau0"):
+        _write(tmp_path / "k")
 
 
 def test_a_run_that_ends_leaves_the_files_of_another_one(tmp_path):

@@ -7,6 +7,7 @@ moment leaves tiles without a mark, which are computed again, and never half a t
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -200,6 +201,7 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
         found = described(folder)
         if resume:
             _refuse_other(folder, found, about)
+            _refuse_other_tau0(folder, found.get("tau0_used"), about["tau0_used"])
             about = about | {key: found[key] for key in _NOT_COMPARED}  # τ0 as the tiles that are there have it
         else:
             _empty(folder, found)
@@ -216,6 +218,16 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
     if not _is_there(folder, group, MARKS, *marks):
         _make(group, MARKS, *marks, 0, None)
     return KernelStore(folder, about)
+
+
+def _refuse_other_tau0(folder: Path, found: Any, used: float | None) -> None:
+    """τ0 of the tiles that are there may differ by rounding, as torch sums in other ways; by more, it was not written so."""
+    same = found == used or (isinstance(found, float) and used is not None and math.isclose(found, used, rel_tol=1e-9))
+    if not same:
+        raise BadInput(
+            f"{str(folder / 'zarr.json')!r} is damaged: it says that the tiles were computed with tau0 = {found!r}, and these "
+            f"samples have {used!r}. Write the kernels into another folder, or pass resume=False."
+        )
 
 
 def _make(group: Any, name: str, shape: Any, chunks: Any, dtype: str, fill: Any, codec: Any) -> None:
