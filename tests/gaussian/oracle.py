@@ -167,13 +167,15 @@ def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) ->
 
 
 def _jumps(phi: Function, tau: float, edges: Array) -> bool:
-    """Whether φ changes on a panel next to nothing wide by more than its slopes explain."""
+    """Whether φ changes on a panel next to nothing wide by more than its slopes explain, and is not back right after it, as it
+    is where it differs in a point alone."""
     value, slope = _evaluated(phi, tau * edges)
     width = np.diff(edges)
     leap = np.abs(np.diff(value))
     steepest = np.maximum(np.abs(slope[1:]), np.abs(slope[:-1]))
     seen = (width < 1e-9) & (leap > 1e-7 * np.abs(value).max()) & (leap > 10.0 * tau * width * steepest)
-    return bool(seen.any())
+    before, after = (_evaluated(phi, tau * (at + shift))[0] for at, shift in ((edges[:-1], -1e-7), (edges[1:], 1e-7)))
+    return bool((seen & (np.abs(after - before) > 0.1 * leap)).any())
 
 
 def _moments(tau: float, xi: Array, root: Array, value: Array, slope: Array) -> dict[str, float]:
