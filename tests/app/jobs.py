@@ -35,7 +35,3 @@ def fail(error):
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def threads():
-    return torch.get_num_threads(), os.environ.get("OMP_WAIT_POLICY")
