@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from notsodeep.activations import custom
+from notsodeep.activations import custom, expression
 from notsodeep.activations.custom import find_kinks
 from notsodeep.errors import NumericsWarning
 from notsodeep.gaussian import moments
@@ -129,3 +129,12 @@ def test_a_kink_at_an_odd_place_costs_no_digits():
     one = torch.ones((), dtype=torch.float64)
     exact = 0.5 * math.erfc(THIRD / math.sqrt(2.0))
     assert float(moments(custom(lambda x: torch.relu(x - THIRD)), one).e1) == pytest.approx(exact, rel=1e-13)
+
+
+@pytest.mark.parametrize("text", ["relu(x)**1.2", "relu(x) + relu(x - 1.5e-6)", "sign(x)*abs(x)**0.9"])
+def test_what_is_only_steep_is_no_jump(text):
+    assert expression(text).jumps == ()
+
+
+def test_a_jump_counts_however_small_the_function():
+    assert expression("1e-9*sign(x)").jumps == ((0.0, pytest.approx(2e-9)),)
