@@ -21,7 +21,7 @@ import notsodeep as nsd
 from notsodeep.data import load
 from notsodeep.kernels.operator import TiledKernel
 from notsodeep.kernels.preconditioners import Nystrom, Plain, Preconditioning, Sharp, SharpNystrom
-from notsodeep.numerics.conjugate_gradients import conjugate_gradients
+from notsodeep.linalg.conjugate_gradients import conjugate_gradients
 
 MOST, TOLERANCE, RANK = 1000, 1e-8, 400
 

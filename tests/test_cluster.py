@@ -17,8 +17,8 @@ from notsodeep.experiments.registry import EXPERIMENTS
 from notsodeep.experiments.runner import run
 from notsodeep.experiments.store import Store
 from notsodeep.kernels.written import write_kernels
-from notsodeep.numerics import cluster
-from notsodeep.numerics.cluster import connected, result_of
+from notsodeep.runtime import dask as cluster
+from notsodeep.runtime.dask import connected, result_of
 from tests.cli.conftest import notsodeep  # noqa: F401
 from tests.experiments.counting import Counting
 from tests.experiments.small import CONFIGS

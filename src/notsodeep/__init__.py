@@ -6,10 +6,8 @@
 Samples are rows. `var_a` and `var_b` are σ_a² and σ_b², always the variance.
 """
 
-from notsodeep import _starting, errors, fixed_points  # noqa: F401 (_starting first: what follows takes seconds)
 from notsodeep.activations import Activation, Centred, Scaled, activation, custom
 from notsodeep.advice import Advice, advise
-from notsodeep.architecture import Explicit, Implicit
 from notsodeep.data import GaussianMixture, MixtureStatistics, tau0
 from notsodeep.design import Design, design
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
@@ -31,6 +29,7 @@ from notsodeep.kernels.streamed import streamed_fit
 from notsodeep.kernels.streamed_result import StreamedFit
 from notsodeep.kernels.streamed_sharp import SharpStatistics
 from notsodeep.kernels.written import WrittenKernels, write_kernels
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 from notsodeep.models.batches import Batches
 from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
@@ -42,8 +41,8 @@ from notsodeep.models.jacobian import jacobian_penalty, spectral_radius
 from notsodeep.models.readout import fit_readout
 from notsodeep.models.training import History, fit
 from notsodeep.models.universal import to_deq, to_explicit
-from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.scalars import Scalars, scalars
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.theory.scalars import Scalars, scalars
 
 __version__ = "0.1.0"
 

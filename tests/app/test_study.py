@@ -12,7 +12,6 @@ import torch
 import notsodeep as nsd
 from notsodeep.app import study as explored
 from notsodeep.app import study as lengths
-from notsodeep.app.boundaries import boundaries
 from notsodeep.app.files import WIDTH, figure_file, network_file
 from notsodeep.app.state import NAMED, State, checked
 from notsodeep.app.study import Refused, gaps_against_n, look_ahead, samples_of
@@ -20,7 +19,8 @@ from notsodeep.app.text import python_of
 from notsodeep.app.uploads import Shelf, read_upload
 from notsodeep.data.sources import standardised
 from notsodeep.errors import NotContractive
-from notsodeep.scalars import scalars
+from notsodeep.theory.admissible import boundaries
+from notsodeep.theory.scalars import scalars
 
 SMALL = {"n": 100, "p": 50}
 SHELF = Shelf()

@@ -18,8 +18,8 @@ import pytest
 
 from notsodeep.cli import main
 from notsodeep.cli.encoding import in_ascii
-from notsodeep.data.files import write_whole
 from notsodeep.errors import BadInput
+from notsodeep.runtime.files import write_whole
 
 GMM = "gmm:n=20,p=10"
 
@@ -138,7 +138,7 @@ def chatty():
 )
 def test_no_scheduler_there(console, chatty, tmp_path, monkeypatch, kind):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("notsodeep.numerics.cluster._ANSWER", 0.5)
+    monkeypatch.setattr("notsodeep.runtime.dask._ANSWER", 0.5)
     address = {
         "dead": "tcp://127.0.0.1:1",
         "unreachable": "tcp://no.such.host.invalid:8786",
@@ -172,7 +172,7 @@ def test_a_write_that_fails_without_a_reason(tmp_path, monkeypatch):
 
     with pytest.raises(BadInput, match=r"x.csv': 400 requested and 128 written\."):
         write_whole(tmp_path / "x.csv", short)
-    monkeypatch.setattr("notsodeep.data.files._NO_ROOM", 1 << 62)
+    monkeypatch.setattr("notsodeep.runtime.files._NO_ROOM", 1 << 62)
     with pytest.raises(BadInput, match=r"the disc is full \(400 requested and 128 written; "):
         write_whole(tmp_path / "x.csv", short)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
-from notsodeep.data.cifar import read_batch
+from notsodeep.data.readers import read_batch
 
 X = np.arange(2 * 3072, dtype=np.int64).reshape(2, 3072).astype(np.uint8)
 

@@ -3,8 +3,8 @@
 import pytest
 
 import notsodeep as nsd
-from notsodeep.data import download
-from notsodeep.data.download import fetch
+from notsodeep.data import cache as download
+from notsodeep.data.cache import fetch
 from tests.data.conftest import files_below, md5
 
 BODY = bytes(range(256)) * 1000

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.data import features, images
-from notsodeep.data.features import make_features, vgg19_features
+from notsodeep.data import images
+from notsodeep.data import vgg_features as features
+from notsodeep.data.vgg_features import make_features, vgg19_features
 
 
 class StandIn(torch.nn.Module):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
-from notsodeep.data.idx import read_idx
+from notsodeep.data.readers import read_idx
 
 IMAGES = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
 

@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 import notsodeep as nsd
-from notsodeep.data import checksum
-from notsodeep.data.store import Archive, StoredFile, obtain, search_folders
+from notsodeep.data import cache as checksum
+from notsodeep.data.cache import Archive, StoredFile, obtain, search_folders
 from tests.data.conftest import files_below, md5
 
 A, B = b"first file", b"second file"

@@ -6,7 +6,7 @@ import torch
 import notsodeep as nsd
 from notsodeep.kernels.equivalent import equivalent_cross
 from notsodeep.kernels.sharp import sharp_cross
-from notsodeep.numerics.tolerances import SEPARABLE_RTOL
+from notsodeep.tolerances import SEPARABLE_RTOL
 
 NETS = {
     "relu": nsd.Implicit("relu", 0.2),

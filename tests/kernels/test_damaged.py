@@ -205,7 +205,7 @@ def test_a_chunk_is_no_larger_than_the_kernel(tmp_path, n, n2, tile, chunks):
 
 
 def test_a_tile_that_does_not_fit_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("notsodeep.numerics.safe.available_bytes", lambda _: 10_000)
+    monkeypatch.setattr("notsodeep.arrays.available_bytes", lambda _: 10_000)
     with pytest.raises(BadInput, match=r"A tile of 30 × 30 .* Use a smaller tile") as caught:
         _write(tmp_path / "k", tile=100)
     assert caught.value.needed == 2 * 2 * 30 * 30 * 8

@@ -74,7 +74,7 @@ def test_an_unknown_readout_is_refused_with_the_known_ones():
 
 
 def test_a_kernel_too_large_for_the_memory_is_refused_before_any_work(monkeypatch):
-    monkeypatch.setattr("notsodeep.numerics.safe.available_bytes", lambda _: 100)
+    monkeypatch.setattr("notsodeep.arrays.available_bytes", lambda _: 100)
     with pytest.raises(nsd.BadInput, match="sharp_kernel or equivalent_kernel") as error:
         nsd.conjugate_kernel(RELU, _x())
     assert error.value.needed == 6 * 6 * 8

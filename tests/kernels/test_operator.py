@@ -239,6 +239,6 @@ def test_errors_carry_numbers_and_a_remedy(monkeypatch):
             op.solve(vector)
     with pytest.raises(NotConverged, match="larger ridge"):
         op.solve(normal(90), Plain(), most=3)
-    monkeypatch.setattr("notsodeep.numerics.safe.available_bytes", lambda _: 1000)
+    monkeypatch.setattr("notsodeep.arrays.available_bytes", lambda _: 1000)
     with pytest.raises(BadInput, match="GiB"):
         op.to_dense()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.data.rows import Rows
+from notsodeep.data.blocks import Rows
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
 from notsodeep.kernels.equivalent import equivalent_cross

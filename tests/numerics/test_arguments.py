@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from notsodeep import arguments
 from notsodeep.errors import BadInput
-from notsodeep.numerics import arguments
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.uint8(3)])

@@ -2,7 +2,7 @@
 
 import torch
 
-from notsodeep.numerics.chebyshev import ChebyshevSeries
+from notsodeep.approximation.tables import ChebyshevSeries
 
 
 def _both(s):

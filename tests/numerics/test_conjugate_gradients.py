@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.numerics.conjugate_gradients import conjugate_gradients
-from notsodeep.numerics.preconditioners import SpikedDiagonal
+from notsodeep.linalg.conjugate_gradients import conjugate_gradients
+from notsodeep.linalg.preconditioners import SpikedDiagonal
 from tests.numerics.test_lanczos import rotated
 
 N = 200

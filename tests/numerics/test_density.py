@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.density import spectral_density
+from notsodeep.linalg.density import spectral_density
 from tests.numerics.test_lanczos import rotated
 
 N = 400

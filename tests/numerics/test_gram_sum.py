@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from notsodeep.numerics.capacitance import Capacitance
-from notsodeep.numerics.gram_sum import GramSum
+from notsodeep.linalg.gram_sum import GramSum
+from notsodeep.linalg.low_rank import Capacitance
 
 
 def _draw(*shape, seed=0):

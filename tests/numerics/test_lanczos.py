@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.numerics.lanczos import top_eigenpairs
+from notsodeep.linalg.eigen import top_eigenpairs
 
 
 def rotated(values, dtype=torch.float64):
@@ -44,7 +44,7 @@ def test_pairs_are_those_of_the_dense_twin(spectrum, k):
 
 
 def test_restarts_do_not_change_the_answer(monkeypatch):
-    monkeypatch.setattr("notsodeep.numerics.lanczos._MOST_BLOCKS", 5)
+    monkeypatch.setattr("notsodeep.linalg.eigen._MOST_BLOCKS", 5)
     matrix = rotated(SPECTRA["no gap"])
     found = top_eigenpairs(lambda v: matrix @ v, matrix, 4, block=6)
     torch.testing.assert_close(found.values, SPECTRA["no gap"].flip(0)[:4], rtol=0, atol=1e-11)
@@ -92,7 +92,7 @@ def test_errors_carry_numbers(monkeypatch):
         top_eigenpairs(lambda v: matrix @ v, matrix, 5, block=4)
     with pytest.raises(BadInput, match="NaN"):
         top_eigenpairs(lambda v: v * float("nan"), matrix, 1)
-    monkeypatch.setattr("notsodeep.numerics.lanczos._MOST_PRODUCTS", 3)
+    monkeypatch.setattr("notsodeep.linalg.eigen._MOST_PRODUCTS", 3)
     with pytest.raises(NotConverged, match="larger block") as raised:
         top_eigenpairs(lambda v: matrix @ v, matrix, 2)
     assert raised.value.steps == 3

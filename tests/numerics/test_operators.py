@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 
 
 def normal(*shape, seed=0, dtype=torch.float64):

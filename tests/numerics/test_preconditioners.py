@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.conjugate_gradients import conjugate_gradients
-from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.preconditioners import Chained, SpikedDiagonal, identity, made_positive, nystrom, whitened
+from notsodeep.linalg.conjugate_gradients import conjugate_gradients
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.linalg.preconditioners import Chained, SpikedDiagonal, identity, made_positive, nystrom, whitened
 from tests.numerics.test_lanczos import rotated
 
 N = 60

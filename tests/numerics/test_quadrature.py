@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from notsodeep.numerics.quadrature import gauss_hermite_rule, normal_rule
+from notsodeep.approximation.quadrature import gauss_hermite_rule, normal_rule
 from tests.zoo import CONTINUOUS, OSCILLATING, build, each
 
 NO_MARKS = torch.zeros(0, dtype=torch.float64)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from notsodeep.approximation.newton import MAX_STEPS, bracketed_newton
 from notsodeep.errors import NotConverged
-from notsodeep.numerics.root import MAX_STEPS, bracketed_newton
 
 RTOL = 1e-11
 

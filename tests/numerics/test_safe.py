@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from notsodeep.arrays import is_whole, like, positive, refuse_if_too_large, samples
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import is_whole, like, positive, refuse_if_too_large, samples
 
 CPU = torch.device("cpu")
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from notsodeep.numerics.separable import separate
-from notsodeep.numerics.tolerances import SEPARABLE_RTOL
+from notsodeep.approximation.tables import separate
+from notsodeep.tolerances import SEPARABLE_RTOL
 
 
 def on(places, function):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.spectrum import leading_directions, spectral_norm, top_eigenvalues
-from notsodeep.numerics.tolerances import DENSE_SPECTRUM
+from notsodeep.linalg.eigen import leading_directions, spectral_norm, top_eigenvalues
+from notsodeep.tolerances import DENSE_SPECTRUM
 
 LARGE = DENSE_SPECTRUM + 60
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 import notsodeep as nsd
+from notsodeep.approximation import tables
+from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.gaussian import rows
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.hermite import hermite_coefficients
 from notsodeep.gaussian.moments import moments, tabulated_moments
 from notsodeep.gaussian.variance import equilibrium_deviation, tabulated_deviation
-from notsodeep.numerics import tabulated as tables
-from notsodeep.numerics.tabulated import Smooth, tabulated
-from notsodeep.numerics.tolerances import TABLE_RTOL
+from notsodeep.tolerances import TABLE_RTOL
 from tests.zoo import CONTINUOUS, OSCILLATING, build, each
 
 pytestmark = pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from notsodeep.numerics.threads import later, shared
+from notsodeep.runtime.threads import later, shared
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -14,9 +14,9 @@ from torch import Tensor
 from notsodeep.activations.base import Activation
 from notsodeep.activations.kinks import Function, at_order, derivative, find_jumps, pinned_down, rounded
 from notsodeep.activations.mesh import Mesh, mesh_of
+from notsodeep.arguments import instance
 from notsodeep.errors import BadInput, NumericsWarning
-from notsodeep.numerics.arguments import instance
-from notsodeep.numerics.tolerances import STEEP_RTOL
+from notsodeep.tolerances import STEEP_RTOL
 
 _REACH = 64.0  # kinks are looked for on [−64, 64]; farther out where inputs come there
 _INTERVALS = 1 << 14

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.kinks import Function, derivative, find_jumps, pinned_down, rounded
+from notsodeep.approximation.quadrature import PANEL_NODES, legendre
 from notsodeep.errors import BadInput
-from notsodeep.numerics.quadrature import PANEL_NODES, legendre
-from notsodeep.numerics.tolerances import MESH_RTOL
+from notsodeep.tolerances import MESH_RTOL
 
 _WIDEST, _EVEN = 0.5, 2048.0  # panels to begin with, and how far out they are so narrow; farther out they grow
 _GROWING = 2000  # of them on either side. What is narrower than a sixteenth of one, and stands alone, may be overlooked

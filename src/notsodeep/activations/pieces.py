@@ -10,7 +10,7 @@ from numpy.polynomial import legendre
 
 from notsodeep.activations.kinks import Function
 from notsodeep.activations.mesh import legendre_transform
-from notsodeep.numerics.quadrature import PANEL_NODES
+from notsodeep.approximation.quadrature import PANEL_NODES
 
 _HIGHEST = 4  # degree
 _MOST = 8  # kinks: every two of them are a term

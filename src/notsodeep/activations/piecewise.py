@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.activations.base import Activation
-from notsodeep.numerics.arguments import number, positive
+from notsodeep.arguments import number, positive
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
+from notsodeep.arguments import numbers, positive
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import numbers, positive
 
 MOST_COEFFICIENTS = 512
 """Past some hundred terms h_k(x) and x^k leave the range of float64 on the nodes of the integrals, which take minutes there."""

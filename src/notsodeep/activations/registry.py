@@ -14,8 +14,8 @@ from notsodeep.activations.expression import expression
 from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linear, Relu, Sign, Softsign
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.smooth import Arctan, Cos, Erf, Gaussian, Gelu, Sigmoid, Silu, Sin, Softplus, Tanh
+from notsodeep.arguments import shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import shown
 
 ActivationLike = str | Activation | Callable[[Tensor], Tensor]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.mesh import Mesh
-from notsodeep.numerics.arguments import instance, number
+from notsodeep.arguments import instance, number
 
 
 @dataclass(frozen=True)

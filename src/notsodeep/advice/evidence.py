@@ -14,15 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
 from notsodeep.advice.labels import encoded_targets
-from notsodeep.architecture import Explicit, Implicit
+from notsodeep.arrays import Array, samples
 from notsodeep.data.standardiser import standardised
 from notsodeep.design import design
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact import exact_kernels
-from notsodeep.numerics.safe import samples
+from notsodeep.theory.architecture import Explicit, Implicit
 
 MOST_SAMPLES = 2000
 FOLDS, FEWEST_SAMPLES = 5, 20

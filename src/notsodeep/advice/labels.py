@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from notsodeep.arrays import label_array
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import label_array
 
 
 def encoded_targets(y: Any, n: int) -> tuple[Tensor, bool]:

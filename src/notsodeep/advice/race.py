@@ -12,18 +12,17 @@ import torch
 from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most of a second to import
 from torch import Tensor
 
-from notsodeep._types import Array
 from notsodeep.advice.features import Columns
 from notsodeep.advice.labels import encoded_targets
-from notsodeep.architecture import Implicit
+from notsodeep.arguments import count
+from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.design import design
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count
-from notsodeep.numerics.safe import label_array, samples
 from notsodeep.separation.flops import Flops
 from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
 from notsodeep.separation.training import Samples, Schedule, Trained, equal_cost, evaluate, train
+from notsodeep.theory.architecture import Implicit
 
 NOTHING_LEARNT = 0.95
 """Of the best constant's loss: above it, less than 5 % of the label is learnt, which no use is worth a network for."""

@@ -11,13 +11,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from notsodeep._types import Array
 from notsodeep.advice.evidence import Evidence, LeftOut, evidence
 from notsodeep.advice.features import Columns
 from notsodeep.advice.race import Race, Say, race
-from notsodeep.numerics.arguments import flag, function
-from notsodeep.numerics.arguments import seed as checked_seed
-from notsodeep.numerics.safe import samples
+from notsodeep.arguments import flag, function
+from notsodeep.arguments import seed as checked_seed
+from notsodeep.arrays import Array, samples
 
 LEARNABLE = 0.95
 """Of the best constant's error: where even the lowest upper end of five learners' 95 % intervals is not below it, no 5 % of

@@ -6,11 +6,11 @@ from typing import Any
 
 import dash_mantine_components as dmc
 
-from notsodeep.app.boundaries import boundaries
 from notsodeep.app.state import NAMED
 from notsodeep.app.study import Study
 from notsodeep.figures.explorer import activations_figure, boundaries_figure, spectra_figure
-from notsodeep.scalars import Scalars
+from notsodeep.theory.admissible import boundaries
+from notsodeep.theory.scalars import Scalars
 
 _SURPASSED = " Here the undesigned network comes closer."
 _SYMBOLS = {"gamma": "γ", "kappa": "κ", "tau0": "τ0", "tau": "τ*"} | {

@@ -16,20 +16,20 @@ from torch import Tensor
 from notsodeep.activations import Activation, Formula, activation, expression
 from notsodeep.activations.expression import doubt
 from notsodeep.activations.registry import FACTORIES
-from notsodeep.app.boundaries import contraction_bound
 from notsodeep.app.state import RANGES, State
 from notsodeep.app.uploads import Shelf
-from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.data.sources import Dataset
 from notsodeep.data.standardiser import standardised
-from notsodeep.data.statistics import tau0 as root_mean_square_norm
 from notsodeep.design import Design, choose
 from notsodeep.design.matching import Comparison, compare_scalars, matched_names
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
 from notsodeep.kernels.prepared import Prepared, prepare
-from notsodeep.numerics.spectrum import spectral_norm
-from notsodeep.numerics.threads import later
-from notsodeep.scalars import Scalars, scalars
+from notsodeep.linalg.eigen import spectral_norm
+from notsodeep.runtime.threads import later
+from notsodeep.theory.admissible import contraction_bound
+from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.scalars import Scalars, scalars
+from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 
 _DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
 _SHORTEST = 4  # terms of a Hermite series

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.app.limits import LIMITS, Limits, admit_csv, admit_npy, within
+from notsodeep.arrays import samples
 from notsodeep.data.labels import encoded
 from notsodeep.data.tables import READERS, Source, Table, csv_columns
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import samples
 
 __all__ = ["LIMITS", "Limits", "Shelf", "Uploaded", "decode", "read_upload"]
 

@@ -12,13 +12,13 @@ from notsodeep.cli.options import DataOption, FamilyOption, JsonOption, LabelsOp
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.task import Task, load_task
-from notsodeep.data.files import output_folder, write_json
 from notsodeep.errors import BadInput
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
 from notsodeep.models.files import load, save
 from notsodeep.models.objective import measure, score
 from notsodeep.models.readout import in_batches
+from notsodeep.runtime.files import output_folder, write_json
 
 
 @app.command("compile", short_help="From a DEQ to an explicit network.")

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from notsodeep.cli.program import app
 from notsodeep.cli.program import out as stdout
-from notsodeep.data.features import make_features
+from notsodeep.data.cache import obtain, search_folders
 from notsodeep.data.image_sets import IMAGE_SETS
-from notsodeep.data.store import obtain, search_folders
+from notsodeep.data.vgg_features import make_features
 from notsodeep.errors import BadInput
 
 sets = typer.Typer(help="Data sets: which there are, and getting them.", no_args_is_help=True, rich_markup_mode=None)

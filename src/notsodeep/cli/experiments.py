@@ -19,14 +19,14 @@ from notsodeep.cli.options import JsonOption
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.report import print_results
-from notsodeep.data.files import output_folder
 from notsodeep.errors import BadInput
 from notsodeep.experiments.experiment import Experiment
 from notsodeep.experiments.registry import EXPERIMENTS, chosen, of_command
 from notsodeep.experiments.runner import Outcome, Progress, run
 from notsodeep.experiments.store import Store
-from notsodeep.numerics.progress import bar
 from notsodeep.report.results import write_results
+from notsodeep.runtime.files import output_folder
+from notsodeep.runtime.progress import bar
 
 FullOption = Annotated[
     bool,

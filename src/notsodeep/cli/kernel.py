@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from notsodeep.architecture import Explicit, Implicit, Network
 from notsodeep.cli.cluster import SchedulerOption
 from notsodeep.cli.options import (
     ActivationOption,
@@ -26,16 +25,17 @@ from notsodeep.cli.options import (
 )
 from notsodeep.cli.program import app, err, print_json, working
 from notsodeep.cli.program import out as stdout
-from notsodeep.data.files import output_folder, refuse_file, write_array, write_columns, write_json
 from notsodeep.data.sources import Dataset, load
-from notsodeep.data.statistics import MixtureStatistics, tau0
 from notsodeep.errors import BadInput
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.sharp import sharp_kernel
 from notsodeep.kernels.written import WrittenKernels, write_kernels
-from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.spectrum import top_eigenvalues
+from notsodeep.linalg.eigen import top_eigenvalues
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.runtime.files import output_folder, refuse_file, write_array, write_columns, write_json
+from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.statistics import MixtureStatistics, tau0
 
 
 class KernelName(StrEnum):

@@ -13,7 +13,6 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 
-from notsodeep.architecture import Explicit, Implicit
 from notsodeep.cli.options import (
     ActivationOption,
     DataOption,
@@ -28,7 +27,6 @@ from notsodeep.cli.options import (
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.task import Task, load_task
-from notsodeep.data.statistics import tau0
 from notsodeep.design import design
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.models.batches import Batches
@@ -39,6 +37,8 @@ from notsodeep.models.files import save
 from notsodeep.models.objective import measure, score
 from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.models.training import fit
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.theory.statistics import tau0
 
 _DESIGN_SAMPLES = 1000
 _VALIDATION = 0.1

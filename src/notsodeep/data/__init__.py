@@ -1,11 +1,11 @@
 """Data: Gaussian mixtures, their statistics, and loaders."""
 
 from notsodeep.data.image_sets import images
-from notsodeep.data.mixture import GaussianMixture
 from notsodeep.data.sources import Dataset, load
 from notsodeep.data.split import Split, load_split
 from notsodeep.data.standardiser import Standardiser
-from notsodeep.data.statistics import MixtureStatistics, tau0
+from notsodeep.theory.mixture import GaussianMixture
+from notsodeep.theory.statistics import MixtureStatistics, tau0
 
 __all__ = [
     "Dataset",

@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.data.cifar import read_batch
-from notsodeep.data.idx import read_idx
-from notsodeep.data.store import Archive, StoredFile, obtain
+from notsodeep.arguments import flag, shown
+from notsodeep.data.cache import Archive, StoredFile, obtain
+from notsodeep.data.readers import read_batch, read_idx
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import flag, shown
 
 Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 

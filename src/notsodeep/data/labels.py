@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.data.npy_header import refuse_lying_header
+from notsodeep.data.readers import refuse_lying_header
 from notsodeep.errors import BadInput
 
 LABEL_FILES = (".npy", ".csv", ".txt")

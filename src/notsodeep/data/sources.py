@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import flag, is_whole, path, shown
+from notsodeep.arrays import refuse_if_too_large, samples
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
-from notsodeep.data.mixture import GaussianMixture
-from notsodeep.data.settings import number, settings, whole, wholes
 from notsodeep.data.standardiser import Standardiser, standardised
 from notsodeep.data.tables import READERS, read_table
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import flag, is_whole, path, shown
-from notsodeep.numerics.safe import refuse_if_too_large, samples
+from notsodeep.theory.mixture import GaussianMixture
 
 __all__ = ["Dataset", "Standardiser", "as_found", "as_is", "image_settings", "load", "standardised"]
 
@@ -162,3 +162,35 @@ def _file(path: Path, labels: str | int | None) -> Dataset:
         )
     x, y, classes = read_table(path, labels)
     return Dataset(x, y, path.name, classes)
+
+
+def settings(name: str, arguments: str, defaults: Mapping[str, str]) -> dict[str, str]:
+    """`defaults` with what `arguments` says; `BadInput` for a setting that `name` does not have."""
+    found = dict(defaults)
+    for item in filter(None, arguments.split(",")):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if key not in defaults:
+            raise BadInput(f"{name} has no setting {key!r}; it has {', '.join(defaults)}.")
+        if not value:
+            raise BadInput(f"{name}'s setting {key} has no value; write for example {key}={defaults[key] or 1}.")
+        found[key] = value
+    return found
+
+
+def number(name: str, key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{name}'s {key} = {text!r} is not a number.") from None
+
+
+def whole(name: str, key: str, text: str) -> int:
+    value = number(name, key, text)
+    if not value.is_integer() or not 0 <= value < 2**53:
+        raise BadInput(f"{name}'s {key} = {value:g} must be a whole number, not negative.")
+    return int(value)
+
+
+def wholes(name: str, key: str, text: str) -> list[int] | None:
+    """6/8 → [6, 8]; nothing for nothing."""
+    return [whole(name, key, part) for part in text.split("/")] if text else None

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
+from notsodeep.arguments import seed as checked_seed
+from notsodeep.arguments import share
 from notsodeep.data.sources import Dataset, as_found, as_is, image_settings, spec_of
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import seed as checked_seed
-from notsodeep.numerics.arguments import share
 
 
 @dataclass(frozen=True, eq=False)

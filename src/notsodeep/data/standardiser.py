@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import positive
+from notsodeep.arrays import real, samples
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import positive
-from notsodeep.numerics.safe import real, samples
 
 _ENTRIES = 2**20
 """Of a block of rows that is summed in float64, so that no float64 copy of all the data is made."""

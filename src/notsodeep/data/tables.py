@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 from torch import Tensor
 
+from notsodeep.arrays import samples
 from notsodeep.data.labels import LABEL_FILES, encoded, fitting, is_number, read_labels
-from notsodeep.data.npy_header import refuse_lying_header
+from notsodeep.data.readers import refuse_lying_header
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import samples
 
 _QUOTED = 200  # characters of what a reader says; NumPy quotes the whole header of a file
 

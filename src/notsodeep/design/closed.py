@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial import Polynomial as Poly
 
-from notsodeep.scalars import Scalars
+from notsodeep.theory.scalars import Scalars
 
 # That a root may be complex by, or a bend negative; the square root of it where a root of the cubic is double. Whether a
 # candidate matches is decided by its scalars.

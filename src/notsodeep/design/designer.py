@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Explicit, Implicit
-from notsodeep.data.statistics import tau0 as root_mean_square_norm
+from notsodeep.arguments import instance, norm
+from notsodeep.arrays import Array, samples
 from notsodeep.design.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
 from notsodeep.design.hermite import hermite_network
 from notsodeep.design.matching import compare_scalars, matched_names
@@ -21,10 +20,10 @@ from notsodeep.errors import BadInput, NoMatch
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
-from notsodeep.numerics.arguments import instance, norm
-from notsodeep.numerics.safe import samples
-from notsodeep.numerics.tolerances import CENTRED_ATOL
-from notsodeep.scalars import Scalars, scalars
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.theory.scalars import Scalars, scalars
+from notsodeep.theory.statistics import tau0 as root_mean_square_norm
+from notsodeep.tolerances import CENTRED_ATOL
 
 FAMILIES: dict[str, tuple[Family, ...]] = {
     "hard_tanh": (HardTanhFamily(),),

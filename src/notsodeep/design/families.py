@@ -14,10 +14,10 @@ from itertools import product
 from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, HardTanh, Polynomial, Rectifier
-from notsodeep.architecture import Explicit
 from notsodeep.design.closed import QUADRATIC, RECTIFIER, Layer
 from notsodeep.gaussian.affine import affine_parts
-from notsodeep.scalars import Scalars
+from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Scalars
 
 _TINY, _ROUND_OFF = 1e-300, 1e-14
 

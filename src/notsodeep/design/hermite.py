@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from notsodeep.activations import HermiteSeries
-from notsodeep.architecture import Explicit, Implicit
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import hermite_coefficients
+from notsodeep.theory.architecture import Explicit, Implicit
 
 Series = np.ndarray
 MOST_TERMS = 200

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from notsodeep.arguments import shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import shown
-from notsodeep.scalars import Scalars
+from notsodeep.theory.scalars import Scalars
 
 MATCHES: dict[str, tuple[str, ...]] = {
     "conjugate": ("gamma", "alpha1", "alpha2", "alpha3"),

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from notsodeep.architecture import Explicit, Implicit
 from notsodeep.design.matching import Comparison
-from notsodeep.numerics.tolerances import MATCH_RTOL
-from notsodeep.scalars import Scalars
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.theory.scalars import Scalars
+from notsodeep.tolerances import MATCH_RTOL
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from notsodeep.architecture import Explicit
 from notsodeep.design.families import Family
 from notsodeep.design.matching import Comparison, compare_scalars, matched_names
 from notsodeep.errors import NumericsWarning
-from notsodeep.numerics.tolerances import MATCH_RTOL
-from notsodeep.scalars import Scalars, scalars
+from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Scalars, scalars
+from notsodeep.tolerances import MATCH_RTOL
 
 _POLISHED, _WORTH_POLISHING = 1e-13, 1e-4
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from notsodeep.architecture import Explicit, Implicit
+from notsodeep.arguments import instance
 from notsodeep.design import design
 from notsodeep.estimators.inputs import radius
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
-from notsodeep.numerics.arguments import instance
+from notsodeep.theory.architecture import Explicit, Implicit
 
 _TRIAL_SAMPLES = 300
 

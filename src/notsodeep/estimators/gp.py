@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.activations import ActivationLike
-from notsodeep.architecture import Implicit
+from notsodeep.arguments import choice, norm, positive
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.prepared import pair_equation
-from notsodeep.numerics.arguments import choice, norm, positive
+from notsodeep.theory.architecture import Implicit
 
 try:
     from gpytorch.constraints import Interval, Positive

@@ -10,12 +10,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 
-from notsodeep.architecture import Implicit
+from notsodeep.arguments import flag, not_negative
 from notsodeep.data.standardiser import Standardiser
-from notsodeep.data.statistics import tau0
 from notsodeep.errors import BadInput
 from notsodeep.models.readout import RIDGES
-from notsodeep.numerics.arguments import flag, not_negative
+from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.statistics import tau0
 
 _DTYPES = [np.float64, np.float32]
 

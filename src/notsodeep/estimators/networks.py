@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from notsodeep.arguments import count, positive
 from notsodeep.estimators.builders import build_deq, build_matched
 from notsodeep.estimators.inputs import generator, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.models.batches import Batches
 from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.models.training import fit as train
-from notsodeep.numerics.arguments import count, positive
 
 
 class _Network(Learner):

@@ -11,8 +11,8 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
+from notsodeep.arrays import real
 from notsodeep.estimators.inputs import Standardised
-from notsodeep.numerics.safe import real
 
 
 class Learner(Standardised):

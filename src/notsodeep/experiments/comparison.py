@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Explicit, Implicit, Network
-from notsodeep.data.mixture import GaussianMixture
 from notsodeep.data.sources import load
-from notsodeep.data.statistics import MixtureStatistics, tau0
 from notsodeep.design.designer import design
 from notsodeep.experiments.claims import Claim, about
 from notsodeep.experiments.experiment import Values
@@ -21,7 +18,10 @@ from notsodeep.experiments.selection import of_one_run
 from notsodeep.experiments.statistics import Estimate, format_number, mean
 from notsodeep.kernels.compare import best_scaled_gap
 from notsodeep.kernels.exact import exact_kernels
-from notsodeep.numerics.spectrum import spectral_norm, top_eigenvectors
+from notsodeep.linalg.eigen import spectral_norm, top_eigenvectors
+from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.mixture import GaussianMixture
+from notsodeep.theory.statistics import MixtureStatistics, tau0
 
 _DIGITS, _VECTORS, _SHOWN = 5, 2, 600
 _CURVE_REACH, _CURVE_POINTS = 3.0, 121

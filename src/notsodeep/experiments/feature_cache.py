@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.data.files import output_folder, write_whole
-from notsodeep.data.store import cache_folder
+from notsodeep.data.cache import cache_folder
 from notsodeep.models.readout import BATCH
+from notsodeep.runtime.files import output_folder, write_whole
 
 
 class FeatureCache:

@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from notsodeep.architecture import Implicit
-from notsodeep.data.mixture import GaussianMixture
-from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.experiments.claims import Claim, Verdict, at_most, holds
 from notsodeep.experiments.experiment import Experiment, Records, Values
 from notsodeep.experiments.record import Record
@@ -19,6 +16,9 @@ from notsodeep.kernels.compare import relative_gap
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.exact import exact_kernels, tangent_kernel
 from notsodeep.kernels.sharp import sharp_kernel
+from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.mixture import GaussianMixture
+from notsodeep.theory.statistics import MixtureStatistics
 
 KERNELS = {"conjugate": "CK", "preactivation": "NTK as in the paper", "tangent": "NTK of all weights"}
 

@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from notsodeep.architecture import Implicit
-from notsodeep.data.statistics import tau0
 from notsodeep.experiments import comparison
 from notsodeep.experiments.claims import Claim, Verdict, holds
 from notsodeep.experiments.comparison import Printed, Sizes, Unit, absolute_gap
@@ -16,6 +14,8 @@ from notsodeep.experiments.record import Record
 from notsodeep.experiments.statistics import format_number
 from notsodeep.kernels.equivalent import equivalent_kernel
 from notsodeep.kernels.sharp import sharp_kernel
+from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.statistics import tau0
 
 _PAPER = {"gmm": Printed(0.12, 800), "mnist": Printed(1.57, 6000)}
 _DATA = {"gmm": "mixture, arctan", "mnist": "MNIST 6 and 8, tanh"}

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import torch
 
-from notsodeep.architecture import Explicit, Implicit
 from notsodeep.design.families import LeakyReluFamily
 from notsodeep.design.solve import nearest
 from notsodeep.experiments import comparison
@@ -14,7 +13,8 @@ from notsodeep.experiments.claims import Claim
 from notsodeep.experiments.comparison import Printed, Sizes, Unit, absolute_gap
 from notsodeep.experiments.experiment import Experiment, Records, Values
 from notsodeep.experiments.statistics import format_number
-from notsodeep.scalars import scalars
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.theory.scalars import scalars
 
 _PAPER = {"gmm": Printed(0.23, 800), "mnist": Printed(1.83, 6000)}  # in the preprint
 _DATA = {"gmm": "mixture", "mnist": "MNIST 6 and 8"}

@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Explicit, Implicit
 from notsodeep.data.image_sets import IMAGE_SETS
 from notsodeep.data.split import load_split
 from notsodeep.design.designer import design
@@ -18,6 +17,7 @@ from notsodeep.kernels.compare import best_scaled_gap
 from notsodeep.kernels.exact import conjugate_kernel
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
+from notsodeep.theory.architecture import Explicit, Implicit
 
 # The paper's: Anderson acceleration with a memory of 5, to a residual of 1e-2, in 25 steps at most.
 PAPER_TOLERANCE, _MEMORY, _STEPS = 1e-2, 5, 25

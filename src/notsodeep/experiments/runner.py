@@ -16,7 +16,7 @@ from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.experiments.experiment import Experiment
 from notsodeep.experiments.record import Record, key, provenance
 from notsodeep.experiments.store import Store
-from notsodeep.numerics.cluster import connected, finished, keep_freed_memory, result_of
+from notsodeep.runtime.dask import connected, finished, keep_freed_memory, result_of
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from notsodeep.data.files import output_folder
 from notsodeep.errors import BadInput
 from notsodeep.experiments.record import Record
+from notsodeep.runtime.files import output_folder
 
 try:
     import fcntl

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from notsodeep.data.files import write_whole
 from notsodeep.experiments.record import Record
 from notsodeep.experiments.statistics import mean
+from notsodeep.runtime.files import write_whole
 
 # Told apart by lightness alone, so that they survive a grey printer; lines differ in dash as well.
 DEQ, EXPLICIT, UNDESIGNED = "#9db4cc", "#b3261e", "#333333"

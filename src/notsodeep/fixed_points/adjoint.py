@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from notsodeep.arguments import as_number, count, shown
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.arguments import as_number, count, shown
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch.nn import functional
 from notsodeep.fixed_points.activated import ActivatedRows, Slopes
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.precision import Stage, tf32
-from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
+from notsodeep.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
 
 Function = Callable[[Tensor], Tensor]
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from torch._higher_order_ops.while_loop import while_loop
 from torch.utils import _pytree as pytree
 
+from notsodeep.arguments import count
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.arguments import count
 
 MONOTONE_DAMPING = 0.3
 """Of the steps that stand for a splitting: steps of a monotone map need not contract, but damped ones do."""

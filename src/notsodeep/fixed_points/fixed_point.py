@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import flag, is_whole, shown
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, UnrolledAdjoint, require_adjoint
 from notsodeep.fixed_points.capture import capture, require_all_seen, transforms_active
@@ -23,7 +24,6 @@ from notsodeep.fixed_points.solution import Reason, Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Picard, Preconditioned, Solver
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.state_map import StateMap
-from notsodeep.numerics.arguments import flag, is_whole, shown
 
 _COUPLED = " Where rows of the state depend on each other, pass samples=0."
 

@@ -25,7 +25,7 @@ from notsodeep.fixed_points.precision import Map, without_autocast
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution, Subject
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.fixed_points.tracked import Graph, Tracked
-from notsodeep.numerics.tolerances import CHANGED_FACTOR
+from notsodeep.tolerances import CHANGED_FACTOR
 
 
 @eager

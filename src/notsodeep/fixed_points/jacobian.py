@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import count, function
+from notsodeep.arguments import generator as checked_generator
 from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.coupling import rows_depend
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.tracked import Graph
-from notsodeep.numerics.arguments import count, function
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.arnoldi import spectral_radii
+from notsodeep.linalg.eigen import spectral_radii
 
 
 def spectral_radius(

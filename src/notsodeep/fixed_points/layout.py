@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from notsodeep.arguments import is_whole, shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import is_whole, shown
-from notsodeep.numerics.tolerances import EQUILIBRIUM_RTOL
+from notsodeep.tolerances import EQUILIBRIUM_RTOL
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from notsodeep.arrays import refuse_unreadable
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import refuse_unreadable
 
 Apply = Callable[[Tensor], Tensor]
 _POWER_STEPS = 12

@@ -19,7 +19,7 @@ from notsodeep.fixed_points.residual import Residual
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.solvers import Solver, selected
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.tolerances import COUPLED_GROWTH
+from notsodeep.tolerances import COUPLED_GROWTH
 
 _TRIALS = 3  # looks at rows; each sees one that depends on a single other with probability 1/4, on many nearly surely
 _EARLY = 16  # evaluations after which one more is spent on looking whether rows depend on each other

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from notsodeep.arguments import as_number, count, flag, shown
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.precision import FullPrecision, Precision, require_precision
 from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.numerics.arguments import as_number, count, flag, shown
-from notsodeep.numerics.tolerances import EQUILIBRIUM_RTOL
+from notsodeep.tolerances import EQUILIBRIUM_RTOL
 
 
 @dataclass(frozen=True)

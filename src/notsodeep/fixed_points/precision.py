@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
-from notsodeep.numerics.tolerances import BFLOAT16_FLOOR, TF32_FLOOR
+from notsodeep.tolerances import BFLOAT16_FLOOR, TF32_FLOOR
 
 Map = Callable[[Tensor], Tensor]
 HALF = (torch.float16, torch.bfloat16)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.fixed_points.solution import REASONS, Reason
-from notsodeep.numerics.tolerances import DIVERGED_GROWTH, GROWING, STALL_LOOK, STALL_SHRINK, STALL_STEPS
+from notsodeep.tolerances import DIVERGED_GROWTH, GROWING, STALL_LOOK, STALL_SHRINK, STALL_STEPS
 
 _CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
     REASONS.index(r) for r in (Reason.converged, Reason.max_steps, Reason.stalled, Reason.diverged, Reason.nan)

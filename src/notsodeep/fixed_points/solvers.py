@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import as_number, count, shown
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.precision import HALF
 from notsodeep.fixed_points.window import Differences, Window, differences, window
-from notsodeep.numerics.arguments import as_number, count, shown
 
 # What products of differences are known to, in units of the dtype's rounding: a smaller ridge would not be seen.
 _ROUNDING = 10.0

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import as_number
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import ActivatedRows
 from notsodeep.fixed_points.linear import Apply, bounds
 from notsodeep.fixed_points.solvers import Anderson, Solver
-from notsodeep.numerics.arguments import as_number
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import takes
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.activated import Activated, ActivatedRows
 from notsodeep.fixed_points.adjoint import Adjoint, UnrolledAdjoint
 from notsodeep.fixed_points.layout import Layout
 from notsodeep.fixed_points.solution import Solution
-from notsodeep.numerics.arguments import takes
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from notsodeep.arguments import as_number, count, is_whole
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
-from notsodeep.numerics.arguments import as_number, count, is_whole
 
 _SOLVERS, _MODES = ("fixed_point_iter", "simple_fixed_point_iter", "anderson", "broyden"), ("abs", "rel")
 _CHOICES = {

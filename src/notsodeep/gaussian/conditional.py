@@ -15,10 +15,10 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.activations.mesh import Mesh
+from notsodeep.approximation.quadrature import PANEL_NODES, normal_rule
 from notsodeep.gaussian.moments import panels
 from notsodeep.gaussian.smoothing import smoothed
 from notsodeep.gaussian.windowed import windowed_dual
-from notsodeep.numerics.quadrature import PANEL_NODES, normal_rule
 
 _CHUNK = 1 << 22  # values held at once
 _GRID = 9  # edges of a rule's own panels

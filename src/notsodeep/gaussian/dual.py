@@ -18,6 +18,9 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.activations.pieces import Pieces
+from notsodeep.approximation.tables import Smooth, tabulated
+from notsodeep.arguments import instance
+from notsodeep.arrays import real
 from notsodeep.errors import BadInput
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
@@ -25,10 +28,7 @@ from notsodeep.gaussian.conditional import conditional_dual
 from notsodeep.gaussian.hermite import hermite_coefficients, power_series
 from notsodeep.gaussian.moments import Moments, deviations, moments_of, tabulated_moments
 from notsodeep.gaussian.piecewise import piecewise_dual
-from notsodeep.numerics.arguments import instance
-from notsodeep.numerics.safe import real
-from notsodeep.numerics.tabulated import Smooth, tabulated
-from notsodeep.numerics.tolerances import SERIES_RTOL, SERIES_TRUNCATION
+from notsodeep.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
 _MOST_CANCELLED = 300.0  # squared, it costs five digits of sixteen

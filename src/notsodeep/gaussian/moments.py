@@ -16,13 +16,13 @@ from torch import Tensor
 
 from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
 from notsodeep.activations.mesh import Mesh
+from notsodeep.approximation.quadrature import CUT, NormalRule, gauss_hermite_rule, normal_rule
+from notsodeep.approximation.tables import Smooth, tabulated
+from notsodeep.arguments import LARGEST_NORM, instance
+from notsodeep.arrays import real
 from notsodeep.errors import BadInput
 from notsodeep.gaussian.affine import affine_parts
-from notsodeep.numerics.arguments import LARGEST_NORM, instance
-from notsodeep.numerics.quadrature import CUT, NormalRule, gauss_hermite_rule, normal_rule
-from notsodeep.numerics.safe import real
-from notsodeep.numerics.tabulated import Smooth, tabulated
-from notsodeep.numerics.tolerances import STEEP_RTOL
+from notsodeep.tolerances import STEEP_RTOL
 
 _CHUNK = 1 << 19  # quadrature nodes held at once
 _BEYOND_RTOL = 1e-9  # of E[φ²], what may lie beyond the last node

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.pieces import Pieces
-from notsodeep.numerics.quadrature import legendre
+from notsodeep.approximation.quadrature import legendre
 
 _MIDDLE = ((0.25, 8), (0.6, 13))  # |ρ| up to which so many nodes in μ are enough
 _NODES = 20  # of a panel in θ

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Elu, HardTanh
-from notsodeep.numerics.quadrature import CUT, normal_rule
+from notsodeep.approximation.quadrature import CUT, normal_rule
 
 _SMALLEST_STD = 1e-300
 

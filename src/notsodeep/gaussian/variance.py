@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation
+from notsodeep.approximation.newton import bracketed_newton
+from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.errors import NotContractive
 from notsodeep.gaussian.moments import moments_of
-from notsodeep.numerics.root import bracketed_newton
-from notsodeep.numerics.tabulated import Smooth, tabulated
-from notsodeep.numerics.tolerances import VARIANCE_RTOL
+from notsodeep.tolerances import VARIANCE_RTOL
 
 _DOUBLINGS = 48
 _SCAN = 2000

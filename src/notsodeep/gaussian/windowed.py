@@ -15,7 +15,7 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.activations.mesh import Mesh, legendre_sum, legendre_transform
-from notsodeep.numerics.quadrature import CUT, PANEL_NODES, legendre, normal_rule
+from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre, normal_rule
 
 _CHUNK = 1 << 21  # values held at once
 _WINDOW = 10.0  # deviations: beyond, a Gaussian is below 1e-21

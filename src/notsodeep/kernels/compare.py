@@ -6,11 +6,10 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from notsodeep._types import Array
+from notsodeep.arrays import Array, real
 from notsodeep.errors import BadInput
-from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import real
-from notsodeep.numerics.spectrum import spectral_norm
+from notsodeep.linalg.eigen import spectral_norm
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 
 Kernel = Array | LowRankPlusDiagonal
 _LARGEST = 1e140

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
-from notsodeep._types import Array
+from notsodeep.arguments import count
+from notsodeep.arrays import Array, like, refuse_if_too_large, samples
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint
-from notsodeep.numerics.arguments import count
-from notsodeep.numerics.safe import like, refuse_if_too_large, samples
 
 _BLOCK_BYTES = 1 << 28
 

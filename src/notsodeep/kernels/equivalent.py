@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Network
-from notsodeep.data.statistics import MixtureStatistics, squared_norms
+from notsodeep.arguments import instance
+from notsodeep.arrays import Array, like, refuse_beyond, samples
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import refuse_other_features
-from notsodeep.numerics.arguments import instance
-from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import like, refuse_beyond, samples
-from notsodeep.scalars import Coefficients, scalars
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.theory.architecture import Network
+from notsodeep.theory.scalars import Coefficients, scalars
+from notsodeep.theory.statistics import MixtureStatistics, squared_norms
 
 
 def equivalent_kernel(

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Network
+from notsodeep.arguments import choice
+from notsodeep.arrays import Array, like, refuse_if_too_large, unwritten
 from notsodeep.errors import BadInput
 from notsodeep.kernels.outputs import refuse_unfit_outputs
 from notsodeep.kernels.prepared import Prepared, prepare
-from notsodeep.numerics.arguments import choice
-from notsodeep.numerics.safe import like, refuse_if_too_large, unwritten
+from notsodeep.theory.architecture import Network
 
 READOUTS = ("features", "preactivation")
 

@@ -15,9 +15,9 @@ from itertools import zip_longest
 
 from torch import Tensor
 
-from notsodeep.architecture import Implicit
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import Moments
+from notsodeep.theory.architecture import Implicit
 
 ORDER = 3
 

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Network
+from notsodeep.arrays import samples
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.prepared import Prepared, prepare
 from notsodeep.kernels.seals import Index
 from notsodeep.kernels.store import KernelStore, Writer, get_samples
 from notsodeep.kernels.tiles import fill, tile_size
-from notsodeep.numerics.safe import samples
+from notsodeep.theory.architecture import Network
 
 _PROBE = (-2.5, -1.0, -0.3, 0.2, 0.9, 3.1)  # where two functions of one name would be told apart
 

@@ -9,21 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Network
+from notsodeep.arguments import choice, count, flag
+from notsodeep.arrays import Array, operand, refuse_if_too_large
+from notsodeep.arrays import ridge as checked_ridge
 from notsodeep.errors import BadInput
 from notsodeep.kernels.preconditioners import Preconditioning, SharpNystrom
 from notsodeep.kernels.prepared import prepare
 from notsodeep.kernels.stream import KERNELS
 from notsodeep.kernels.tiles import TileSize, tile_size
 from notsodeep.kernels.triangle import Triangle
-from notsodeep.numerics.arguments import choice, count, flag
-from notsodeep.numerics.conjugate_gradients import LinearSolution, conjugate_gradients
-from notsodeep.numerics.density import Estimate, SpectralDensity, spectral_density
-from notsodeep.numerics.lanczos import top_eigenpairs
-from notsodeep.numerics.preconditioners import Preconditioner, whitened
-from notsodeep.numerics.safe import operand, refuse_if_too_large
-from notsodeep.numerics.safe import ridge as checked_ridge
+from notsodeep.linalg.conjugate_gradients import LinearSolution, conjugate_gradients
+from notsodeep.linalg.density import Estimate, SpectralDensity, spectral_density
+from notsodeep.linalg.eigen import top_eigenpairs
+from notsodeep.linalg.preconditioners import Preconditioner, whitened
+from notsodeep.theory.architecture import Network
 
 
 class TiledKernel:

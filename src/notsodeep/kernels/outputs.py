@@ -10,9 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
+from notsodeep.arrays import Array, refuse_unreadable
 from notsodeep.errors import BadInput
-from notsodeep.numerics.safe import refuse_unreadable
 
 _KINDS = "a tensor, a numpy array or memory map, or a Zarr array"
 _FLOATS = ("float32", "float64")

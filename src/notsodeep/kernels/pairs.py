@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Explicit, Implicit
+from notsodeep.approximation.newton import bracketed_newton
 from notsodeep.gaussian import Moments, Rows, dual, rows
 from notsodeep.gaussian.moments import tabulated_moments
 from notsodeep.gaussian.variance import tabulated_deviation
-from notsodeep.numerics.root import bracketed_newton
-from notsodeep.numerics.tolerances import COLLINEAR, PAIR_RTOL
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.tolerances import COLLINEAR, PAIR_RTOL
 
 _PLAIN_NEWTON_STEPS = 6
 _FROM_BELOW = 200

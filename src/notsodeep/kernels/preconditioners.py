@@ -8,18 +8,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Network
+from notsodeep.arguments import count, instance
+from notsodeep.arguments import seed as checked_seed
 from notsodeep.kernels.sharp import sharp_kernel
-from notsodeep.numerics.arguments import count, instance
-from notsodeep.numerics.arguments import seed as checked_seed
-from notsodeep.numerics.preconditioners import (
-    Chained,
-    Preconditioner,
-    identity,
-    made_positive,
-    nystrom,
-    whitened,
-)
+from notsodeep.linalg.preconditioners import Chained, Preconditioner, identity, made_positive, nystrom, whitened
+from notsodeep.theory.architecture import Network
 
 _FLOOR = 1e-3
 """The smallest diagonal of the sharp kernel in a preconditioner, relative to the mean of the kernel's."""

@@ -11,16 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Explicit, Implicit, Network
-from notsodeep.data.statistics import root_mean_square, squared_norms
+from notsodeep.arguments import norm
+from notsodeep.arrays import Array, refuse_beyond, samples, unwritten
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
-from notsodeep.kernels.admissible import follows, largest_var_a
 from notsodeep.kernels.fused.engine import Engine, engine_for
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
 from notsodeep.kernels.tiles import fill
-from notsodeep.numerics.arguments import norm
-from notsodeep.numerics.safe import refuse_beyond, samples, unwritten
+from notsodeep.theory.admissible import follows, largest_var_a
+from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.statistics import root_mean_square, squared_norms
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.job import Job, Workbench, installed_version
 from notsodeep.kernels.seals import Index
 from notsodeep.kernels.store import KernelStore
-from notsodeep.numerics.cluster import finished, keep_freed_memory, on_every_worker, result_of
+from notsodeep.runtime.dask import finished, keep_freed_memory, on_every_worker, result_of
 
 _READERS = 4  # threads: enough to keep a disc busy, few enough to hold a chunk for each
 _CHECKED_AT_ONCE = 16  # tiles: a task of a cluster should take longer than sending it

@@ -8,20 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Network
-from notsodeep.data.statistics import tau0 as root_mean_square_norm
+from notsodeep.approximation.tables import separate
+from notsodeep.arguments import choice, count
+from notsodeep.arrays import Array, like, refuse_beyond, refuse_if_too_large, samples
 from notsodeep.errors import BadInput
 from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.prepared import pair_equation, refuse_other_features
 from notsodeep.kernels.stream import KERNELS
 from notsodeep.kernels.tiles import fill
-from notsodeep.numerics.arguments import choice, count
-from notsodeep.numerics.operators import LowRankPlusDiagonal
-from notsodeep.numerics.safe import like, refuse_beyond, refuse_if_too_large, samples
-from notsodeep.numerics.separable import separate
-from notsodeep.numerics.spectrum import leading_directions
+from notsodeep.linalg.eigen import leading_directions
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.theory.architecture import Network
+from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 
 _DIRECTIONS = 10
 

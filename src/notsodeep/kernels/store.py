@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from notsodeep.data.files import cannot_write, output_folder, refuse_file
 from notsodeep.errors import BadInput
 from notsodeep.kernels.seals import SUM_BYTES, Index, fault, last_bytes, seal
 from notsodeep.kernels.tiles import tile_pairs
+from notsodeep.runtime.files import cannot_write, output_folder, refuse_file
 
 MARKS = "finished"
 _SAMPLES = "samples_"  # and the token of the run that they are for

@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 
-from notsodeep._types import Array
-from notsodeep.architecture import Network
+from notsodeep.arguments import shown
+from notsodeep.arrays import Array, like
 from notsodeep.errors import BadInput
 from notsodeep.kernels.prepared import prepare
 from notsodeep.kernels.tiles import TileSize, tile_pairs, tile_size
-from notsodeep.numerics.arguments import shown
-from notsodeep.numerics.safe import like
+from notsodeep.theory.architecture import Network
 
 KERNELS = ("conjugate", "tangent", "preactivation")
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Network
-from notsodeep.data.rows import Rows, Targets
+from notsodeep.arguments import choice, instance, numbers
+from notsodeep.data.blocks import Rows, Targets
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.stream import KERNELS
@@ -19,9 +19,9 @@ from notsodeep.kernels.streamed_equivalent import EquivalentSums
 from notsodeep.kernels.streamed_factor import Factor, refuse_many_outputs
 from notsodeep.kernels.streamed_result import StreamedFit
 from notsodeep.kernels.streamed_sharp import SharpFactor, SharpStatistics
-from notsodeep.numerics.arguments import choice, instance, numbers
-from notsodeep.numerics.capacitance import Capacitance
-from notsodeep.numerics.gram_sum import GramSum
+from notsodeep.linalg.gram_sum import GramSum
+from notsodeep.linalg.low_rank import Capacitance
+from notsodeep.theory.architecture import Network
 
 _FAR = 1.5  # of squared norms beyond those of the statistics
 

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.architecture import Network
-from notsodeep.data.rows import Rows, Targets
-from notsodeep.data.statistics import MixtureStatistics, squared_norms
+from notsodeep.data.blocks import Rows, Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.equivalent import class_core
 from notsodeep.kernels.streamed_factor import FactorRows, refuse_many_outputs
-from notsodeep.numerics.gram_sum import GramSum
-from notsodeep.scalars import scalars
+from notsodeep.linalg.gram_sum import GramSum
+from notsodeep.theory.architecture import Network
+from notsodeep.theory.scalars import scalars
+from notsodeep.theory.statistics import MixtureStatistics, squared_norms
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from notsodeep.numerics.safe import refuse_if_too_large
+from notsodeep.arrays import refuse_if_too_large
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,12 +12,12 @@ import torch
 from scipy.sparse.linalg import LinearOperator, lobpcg
 from torch import Tensor
 
-from notsodeep.data.rows import Rows
+from notsodeep.arguments import count
+from notsodeep.data.blocks import Rows
 from notsodeep.errors import BadInput
 from notsodeep.kernels.streamed_equivalent import EquivalentFactor
 from notsodeep.kernels.streamed_factor import Factor, FactorRows
-from notsodeep.numerics.arguments import count
-from notsodeep.numerics.capacitance import Capacitance
+from notsodeep.linalg.low_rank import Capacitance
 
 _SPECTRUM_STEPS = 60
 

@@ -9,24 +9,22 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Explicit, Implicit, Network
-from notsodeep.data.rows import Rows
-from notsodeep.data.statistics import root_mean_square, squared_norms
+from notsodeep.approximation.tables import ChebyshevSeries, chebyshev_subset
+from notsodeep.arguments import count
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import Array, real
+from notsodeep.data.blocks import Rows
 from notsodeep.errors import BadInput
 from notsodeep.kernels.gram_series import GramSeries, explicit_series, implicit_series
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.prepared import equation_of_norms
 from notsodeep.kernels.sharp import squares_along
 from notsodeep.kernels.streamed_factor import FactorRows
-from notsodeep.numerics.arguments import count
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.chebyshev import ChebyshevSeries
-from notsodeep.numerics.gram_sum import GramSum
-from notsodeep.numerics.safe import real
-from notsodeep.numerics.separable import chebyshev_subset
-from notsodeep.numerics.spectrum import leading_directions
-from notsodeep.numerics.tolerances import SEPARABLE_RTOL
+from notsodeep.linalg.eigen import leading_directions
+from notsodeep.linalg.gram_sum import GramSum
+from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.statistics import root_mean_square, squared_norms
+from notsodeep.tolerances import SEPARABLE_RTOL
 
 SAMPLE, DIRECTIONS = 16384, 10
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import is_whole, shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import is_whole, shown
 
 # Small enough for a core's cache to hold a tile and its few temporaries; a GPU wants work, not cache.
 _CPU_TILE, _CUDA_TILE = 384, 4096

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from notsodeep.arrays import available_bytes
 from notsodeep.kernels.prepared import Prepared
 from notsodeep.kernels.tiles import tile_pairs
-from notsodeep.numerics.safe import available_bytes
 
 _KEPT_SHARE = 1 / 3
 """Tiles are kept where one triangle of them takes less than this share of the free memory."""

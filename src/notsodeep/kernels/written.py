@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Implicit, Network
-from notsodeep.data.statistics import root_mean_square, squared_norms
+from notsodeep.arguments import device, flag, function, norm, path
+from notsodeep.arrays import Array, refuse_if_too_large, samples
 from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.job import Job, Workbench, describe, devices, npy_file
 from notsodeep.kernels.prepared import prepare
@@ -23,9 +22,9 @@ from notsodeep.kernels.seals import Index
 from notsodeep.kernels.store import drop_samples, open_store, put_samples, zarr
 from notsodeep.kernels.stream import KERNELS, kernel_names
 from notsodeep.kernels.tiles import TileSize, tile_size
-from notsodeep.numerics.arguments import device, flag, function, norm, path
-from notsodeep.numerics.cluster import connected
-from notsodeep.numerics.safe import refuse_if_too_large, samples
+from notsodeep.runtime.dask import connected
+from notsodeep.theory.architecture import Implicit, Network
+from notsodeep.theory.statistics import root_mean_square, squared_norms
 
 _BLOCKS = 3  # a tile on disc has as many blocks of the processor's cache a side: files of some ten megabytes
 _SHOWN = 5  # damaged chunks in one warning

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import count, instance
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import refuse_unreadable
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, instance
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.safe import refuse_unreadable
 
 
 class Batches:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
-from notsodeep.data.files import remove_leftovers
 from notsodeep.errors import BadInput
 from notsodeep.models import randomness
 from notsodeep.models.description import describe
 from notsodeep.models.files import TRAINING, refuse_other_architecture, refuse_other_weights
 from notsodeep.models.tensor_file import Stored, read_tensors, write_tensors
+from notsodeep.runtime.files import remove_leftovers
 
 _BEST, _OPTIMISER, _NOW, _START = (f"{TRAINING}{part}/" for part in ("best", "optimiser", "random", "epoch"))
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.architecture import Implicit
-from notsodeep.data.statistics import tau0 as root_mean_square_norm
+from notsodeep import arrays as checks
+from notsodeep.arguments import count, flag
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import Array, samples
 from notsodeep.design import Design, design
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
-from notsodeep.models import checks
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.distil import distil as distil_into
@@ -27,9 +27,8 @@ from notsodeep.models.explicit import ENN
 from notsodeep.models.labels import Labels
 from notsodeep.models.readout import Features, best_readout, in_batches
 from notsodeep.models.response import start_from_linear_response
-from notsodeep.numerics.arguments import count, flag
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.safe import samples
+from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 
 _HELD_OUT, _ENOUGH = 0.2, 10
 _RESPONSE_ROWS = 4096

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from notsodeep.architecture import Implicit, Stacked
+from notsodeep import arrays as checks
+from notsodeep.arguments import count, flag, norm
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
@@ -24,11 +25,10 @@ from notsodeep.fixed_points.precision import MixedPrecision, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.models import checks
 from notsodeep.models.explicit import Readout, gaussian
 from notsodeep.models.export import to_onnx
 from notsodeep.models.well_posed import parametrization, require_kind
-from notsodeep.numerics.arguments import count, flag, norm
+from notsodeep.theory.architecture import Implicit, Stacked
 
 Function = Callable[[Tensor], Tensor]
 _SUBJECT = Subject(

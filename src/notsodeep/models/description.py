@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from notsodeep import activations
 from notsodeep.activations import Activation, Custom, custom
-from notsodeep.architecture import Explicit, Implicit, Stacked
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.fixed_points.plan import Plan
@@ -21,7 +20,8 @@ from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
 from notsodeep.fixed_points.splitting import ForwardBackward, PeacemanRachford
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
-from notsodeep.numerics.records import from_record, made, to_record
+from notsodeep.runtime.json_values import from_record, made, to_record
+from notsodeep.theory.architecture import Explicit, Implicit, Stacked
 
 Functions = Mapping[str, Callable[[Tensor], Tensor]]
 Record = dict[str, Any]

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from notsodeep.architecture import Explicit
-from notsodeep.data.files import write_whole
+from notsodeep import arrays as checks
+from notsodeep.arguments import count, flag, is_whole, shown
+from notsodeep.arguments import path as checked_path
+from notsodeep.arrays import refuse_if_too_large
 from notsodeep.errors import BadInput
-from notsodeep.models import checks
 from notsodeep.models.export import to_onnx
 from notsodeep.models.source import to_source
-from notsodeep.numerics.arguments import count, flag, is_whole, shown
-from notsodeep.numerics.arguments import path as checked_path
-from notsodeep.numerics.safe import refuse_if_too_large
+from notsodeep.runtime.files import write_whole
+from notsodeep.theory.architecture import Explicit
 
 
 class ENN(nn.Module):

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from notsodeep.data.files import write_whole
+from notsodeep.arguments import flag
+from notsodeep.arguments import path as checked_path
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
 from notsodeep.models.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
 from notsodeep.models.onnx_operators import translations
-from notsodeep.numerics.arguments import flag
-from notsodeep.numerics.arguments import path as checked_path
+from notsodeep.runtime.files import write_whole
 
 _LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
 _CHECKED_SIZES = (1, 5)

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from notsodeep.arguments import device as checked_device
+from notsodeep.arguments import instance
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.models.deq import DEQ
 from notsodeep.models.description import Functions, Record, build, describe, differences
 from notsodeep.models.explicit import ENN
 from notsodeep.models.tensor_file import read_tensors, write_tensors
-from notsodeep.numerics.arguments import device as checked_device
-from notsodeep.numerics.arguments import instance
 
 TRAINING = "training/"  # what a checkpoint holds beside the weights
 _SHOWN = 3

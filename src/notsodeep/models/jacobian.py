@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep import arrays as checks
+from notsodeep.arguments import generator as checked_generator
 from notsodeep.fixed_points import jacobian
-from notsodeep.models import checks
 from notsodeep.models.deq import DEQ
-from notsodeep.numerics.arguments import generator as checked_generator
 
 _BLOCK_ELEMENTS = 1 << 25
 

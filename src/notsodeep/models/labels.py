@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep._types import Array
+from notsodeep.arrays import Array, label_array
 from notsodeep.errors import BadInput
 from notsodeep.models.objective import measure, score
-from notsodeep.numerics.safe import label_array
 
 
 @dataclass(frozen=True, eq=False)

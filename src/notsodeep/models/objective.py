@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from notsodeep.arguments import shown
+from notsodeep.arrays import refuse_unreadable
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import shown
-from notsodeep.numerics.safe import refuse_unreadable
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from notsodeep.arguments import numbers
 from notsodeep.errors import BadInput
 from notsodeep.models.objective import pair, require_batches, targets_of
-from notsodeep.numerics.arguments import numbers
 
 Features = Callable[[Tensor], Tensor]
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]

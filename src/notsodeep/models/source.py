@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.source import expression
-from notsodeep.architecture import Explicit, Implicit, Stacked
 from notsodeep.errors import BadInput
+from notsodeep.theory.architecture import Explicit, Implicit, Stacked
 
 if TYPE_CHECKING:
     from notsodeep.models.explicit import ENN

@@ -17,10 +17,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor
 
-from notsodeep.data.files import write_whole
+from notsodeep.arguments import path as checked_path
+from notsodeep.arrays import available_bytes
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import path as checked_path
-from notsodeep.numerics.safe import available_bytes
+from notsodeep.runtime.files import write_whole
 
 _FORMAT = 1
 _RECORD, _SUM = "notsodeep", "sha256"

@@ -16,12 +16,12 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnPlateau
 
+from notsodeep.arguments import count, flag, function, instance, path, shown
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.models import objective, randomness
 from notsodeep.models.checkpoint import Checkpoint, Epoch, Run
 from notsodeep.models.objective import Loss, evaluate, pair, usual_loss
-from notsodeep.numerics.arguments import count, flag, function, instance, path, shown
-from notsodeep.numerics.progress import bar
+from notsodeep.runtime.progress import bar
 
 _SECONDS = 60.0  # of work that a kill may cost, at most
 _RATE = 1e-3

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from notsodeep.activations import Activation, Scaled, activation
 from notsodeep.activations.piecewise import Linear
-from notsodeep.architecture import Stacked
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.solvers import Picard
 from notsodeep.models.deq import DEQ
 from notsodeep.models.explicit import ENN
+from notsodeep.theory.architecture import Stacked
 
 _ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.activations import Activation
+from notsodeep.arguments import shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import shown
 
 _CONTRACTION, _MONOTONE_NORM = 0.95, 2.0
 _GRAM_STEPS = 5

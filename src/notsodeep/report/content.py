@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from notsodeep.data.files import output_folder
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.experiments.claims import Claim, Verdict
 from notsodeep.experiments.experiment import Experiment, Records
@@ -21,6 +20,7 @@ from notsodeep.figures.style import save
 from notsodeep.report.papers import PAPERS, Paper, about, commands, title
 from notsodeep.report.summary import Settings, Summary, settings, summary
 from notsodeep.report.text import counted, plain
+from notsodeep.runtime.files import output_folder
 
 _SIZES = ("quick", "full")
 _PIXELS_PER_INCH = 96

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from notsodeep.data.files import output_folder, write_whole
 from notsodeep.errors import BadInput
 from notsodeep.experiments.claims import Claim
 from notsodeep.experiments.store import Store
 from notsodeep.report.content import gather
 from notsodeep.report.page import page as as_page
 from notsodeep.report.tables import markdown
+from notsodeep.runtime.files import output_folder, write_whole
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
+from notsodeep.arguments import count, function, instance
+from notsodeep.arguments import dtype as checked_dtype
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import Array, like
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, function, instance
-from notsodeep.numerics.arguments import dtype as checked_dtype
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.safe import like
 from notsodeep.separation.targets import drawing, points
 
 _LARGEST = 2**22  # points of a cube that are listed
-_MOST_DIMENSIONS = 1000
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from notsodeep.arguments import count, counts, not_negative, number, shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, counts, not_negative, number, shown
 
 _MOST = 2**20  # bits of a number of pieces: beyond, nobody reads it
 _LARGEST_EXPONENT = 1000

@@ -11,11 +11,11 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
+from notsodeep import arrays as checks
+from notsodeep.arguments import count, flag, not_negative, number, positive
+from notsodeep.arguments import dtype as checked_dtype
+from notsodeep.arrays import real, refuse_if_too_large
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.models import checks
-from notsodeep.numerics.arguments import count, flag, not_negative, number, positive
-from notsodeep.numerics.arguments import dtype as checked_dtype
-from notsodeep.numerics.safe import real, refuse_if_too_large
 
 _NEWTON_STEPS, _NEWTON_RTOL = 200, 1e-13
 _FLOW_RTOL, _FLOW_ATOL = 1e-10, 1e-12

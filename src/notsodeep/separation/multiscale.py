@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from notsodeep.arguments import count
 from notsodeep.fixed_points.adjoint import Adjoint, PhantomAdjoint, require_adjoint
 from notsodeep.fixed_points.fixed_point import fixed_point
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
-from notsodeep.numerics.arguments import count
 from notsodeep.separation.residual import Branch, Head, conv, draw_weights, norm, require_images, stem, two
 
 _SMALL = 0.3  # of the usual deviation, for all that the state passes last: the map contracts at the start, factor ~ ½

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from torch import nn
 
+from notsodeep.arguments import number
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import number
 from notsodeep.separation.equilibrium_path import EquilibriumPath
 from notsodeep.separation.ordered_units import OrderedUnits
 from notsodeep.separation.units import ROUND_OFF, Array, Path, Units

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from notsodeep import arrays as checks
+from notsodeep.arguments import count, flag, instance, shown
+from notsodeep.arrays import refuse_if_too_large, refuse_unreadable
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
@@ -18,9 +21,6 @@ from notsodeep.fixed_points.implicit import equilibrium
 from notsodeep.fixed_points.plan import Plan
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Solver
-from notsodeep.models import checks
-from notsodeep.numerics.arguments import count, flag, instance, shown
-from notsodeep.numerics.safe import refuse_if_too_large, refuse_unreadable
 
 _LARGEST_M = 1000  # of a sawtooth: 2^m is a number of float64
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from notsodeep.arguments import count
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count
 
 _GROUP = 16
 

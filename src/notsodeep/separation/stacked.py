@@ -14,12 +14,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from notsodeep.arguments import count
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint
 from notsodeep.fixed_points.fixed_point import fixed_point
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson
-from notsodeep.numerics.arguments import count
 from notsodeep.separation.flops import Counted, Flops, deq_flops, fnn_flops, with_skip
 from notsodeep.separation.relu_deq import ReluDEQ
 

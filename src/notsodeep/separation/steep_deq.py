@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from notsodeep.arguments import count, shown
+from notsodeep.arrays import refuse_if_too_large
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, shown
-from notsodeep.numerics.safe import refuse_if_too_large
 from notsodeep.separation.relu_deq import ReluDEQ
 from notsodeep.separation.targets import Steep, points
 

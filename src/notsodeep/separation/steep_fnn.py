@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from notsodeep.arguments import counts, not_negative
+from notsodeep.arrays import refuse_if_too_large
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import counts, not_negative
-from notsodeep.numerics.safe import refuse_if_too_large
 from notsodeep.separation.targets import Steep
 
 # What is tried: so many ramps, the first of which ends at `_FIRST`, and each at `_RATIOS` times the end of the one before.

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
+from notsodeep.arguments import count, instance, numbers
+from notsodeep.arguments import dtype as checked_dtype
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import Array, like, refuse_if_too_large, refuse_unreadable
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, instance, numbers
-from notsodeep.numerics.arguments import dtype as checked_dtype
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.safe import like, refuse_if_too_large, refuse_unreadable
 
 _MOST_DIMENSIONS = 1000
 

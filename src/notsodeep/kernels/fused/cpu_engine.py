@@ -11,7 +11,7 @@ from torch import Tensor
 
 from notsodeep.kernels.fused import cpu
 from notsodeep.kernels.fused.engine import Engine
-from notsodeep.numerics.threads import shared
+from notsodeep.runtime.threads import shared
 
 _HEIGHT, _WIDTH = 128, 2048  # of a strip of Gram values that a core keeps in its cache
 _KERNELS = {"conjugate": cpu.CONJUGATE, "tangent": cpu.TANGENT, "preactivation": cpu.PREACTIVATION}

@@ -12,12 +12,7 @@ from notsodeep.activations import Activation, Cos, Rectifier, Sin
 from notsodeep.gaussian import Moments, Rows, rows
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
-from notsodeep.numerics.tolerances import (
-    FUSED_CAP,
-    FUSED_HALLEY,
-    FUSED_NEWTON,
-    FUSED_TRUNCATION,
-)
+from notsodeep.tolerances import FUSED_CAP, FUSED_HALLEY, FUSED_NEWTON, FUSED_TRUNCATION
 
 _SMALLEST, _LARGEST = 1e-9, 1e9
 """Deviations whose products and their inverses are far within the range of float32."""

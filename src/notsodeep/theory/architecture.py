@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, ActivationLike, Centred, activation
+from notsodeep.arguments import flag, norm, variance
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.gaussian.variance import equilibrium_deviation
-from notsodeep.numerics.arguments import flag, norm, variance
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import positive
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.numerics.arguments import positive
-from notsodeep.numerics.lanczos import BlockProduct
+from notsodeep.linalg.eigen import BlockProduct
 
 SOLVE_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 """‖b − A x‖/‖b‖ at which a system counts as solved, by the dtype of the products."""

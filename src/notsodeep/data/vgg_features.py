@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from notsodeep.data.checksum import md5_of
-from notsodeep.data.files import output_folder, write_whole
+from notsodeep.data.cache import cache_folder, md5_of
 from notsodeep.data.image_sets import FEATURES
 from notsodeep.data.image_sets import images as load_images
-from notsodeep.data.store import cache_folder
 from notsodeep.errors import BadInput
-from notsodeep.numerics.progress import bar
+from notsodeep.runtime.files import output_folder, write_whole
+from notsodeep.runtime.progress import bar
 
 # ImageNet's, a colour channel each: what VGG-19 was trained with.
 _MEAN = (0.485, 0.456, 0.406)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import count, is_whole, number, shown
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import real, refuse_if_too_large
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, is_whole, number, shown
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.safe import real, refuse_if_too_large
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import count, number
+from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import refuse_if_too_large
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, number
-from notsodeep.numerics.arguments import generator as checked_generator
-from notsodeep.numerics.lanczos import BlockProduct
-from notsodeep.numerics.safe import refuse_if_too_large
+from notsodeep.linalg.eigen import BlockProduct
 
 _PROBES, _STEPS, _POINTS = 8, 40, 200
 

@@ -1,36 +1,33 @@
-"""Checks at the door: arrays that can be used, results that fit in memory."""
+"""The axis legend, and the two array types that the package accepts.
+
+Axes, one letter each, the same in every docstring:
+
+    n  samples (rows)        p  features            K  classes
+    L  hidden layers         m  width of a layer    r  rank of a low-rank factor
+    q  quadrature nodes      k  Hermite degree
+
+Samples are rows: ``x`` is (n, p), the transpose of the papers' X.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
+from notsodeep import arguments
+from notsodeep.arguments import number, shown
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import is_whole, number, positive, shown
 
-__all__ = [
-    "available_bytes",
-    "is_whole",
-    "label_array",
-    "like",
-    "operand",
-    "positive",
-    "real",
-    "refuse_beyond",
-    "refuse_if_too_large",
-    "refuse_unreadable",
-    "ridge",
-    "samples",
-    "shift",
-    "unwritten",
-]
+Array: TypeAlias = Tensor | npt.NDArray[np.floating[Any]]
+"""What people pass in, and get back in kind."""
+
 
 _LARGEST = 1e50
 
@@ -243,3 +240,48 @@ def available_bytes(device: torch.device) -> int:
     except OSError:
         pass
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def batch(x: object, in_features: int, weight: Tensor, module: str) -> Tensor:
+    """`x`, (…, p), if this module can take it; otherwise `BadInput` with both shapes, or both dtypes."""
+    if not isinstance(x, Tensor):
+        raise BadInput(
+            f"{module} takes a torch tensor, got {type(x).__name__}; torch.from_numpy(x) makes one of an array."
+        )
+    if x.layout != torch.strided or x.is_nested or x.is_quantized:
+        refuse_unreadable(x, "x")
+    if x.ndim == 0 or x.shape[-1] != in_features:
+        raise BadInput(
+            f"x has shape {tuple(x.shape)}; this {module} was built for in_features = {in_features}, so it takes shape "
+            f"(n, {in_features}).",
+            given=tuple(x.shape),
+            in_features=in_features,
+        )
+    if x.device != weight.device:
+        raise BadInput(f"x is on {x.device} and the weights of this {module} are on {weight.device}; move one of them.")
+    if not x.is_floating_point():
+        raise BadInput(f"x is {_name(x.dtype)}; {module} takes real numbers: x.to({weight.dtype}).")
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise BadInput(
+            f"x is {_name(x.dtype)} and the weights of this {module} are {_name(weight.dtype)}; convert one: "
+            f"x.to({weight.dtype}), or module.to({x.dtype})."
+        )
+    return x if x.dtype == weight.dtype else x.to(weight.dtype)
+
+
+def drawing(
+    generator: object, device: object, dtype: object
+) -> tuple[torch.Generator | None, torch.device | None, torch.dtype | None]:
+    """What weights are drawn with, where and as what, or `BadInput`."""
+    return arguments.generator(generator), arguments.device(device), arguments.dtype(dtype)
+
+
+def names(given: Iterable[str], allowed: tuple[str, ...], option: str) -> frozenset[str]:
+    """`given` as a set of allowed names, or `BadInput`."""
+    if not isinstance(given, str | list | tuple | set | frozenset):
+        raise BadInput(f"{option} takes names, {option}=({allowed[0]!r},); got {shown(given)}.")
+    chosen = [given] if isinstance(given, str) else list(given)
+    unknown = [shown(name) for name in chosen if not isinstance(name, str) or name not in allowed]
+    if unknown:
+        raise BadInput(f"{option} knows {', '.join(allowed)}; got {', '.join(unknown)}.")
+    return frozenset(chosen)

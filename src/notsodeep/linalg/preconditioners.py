@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from notsodeep.arguments import is_whole
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import is_whole
-from notsodeep.numerics.lanczos import BlockProduct
-from notsodeep.numerics.operators import LowRankPlusDiagonal
+from notsodeep.linalg.eigen import BlockProduct
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 
 _NEGLIGIBLE = 0.02
 """A gain of P below this changes no condition number by more than as much, and each costs a column."""

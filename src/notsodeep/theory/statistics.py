@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep._types import Array
-from notsodeep.data.mixture import GaussianMixture
+from notsodeep.arguments import instance, norm
+from notsodeep.arrays import Array, label_array, real, samples
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import instance, norm
-from notsodeep.numerics.safe import label_array, real, samples
+from notsodeep.theory.mixture import GaussianMixture
 
 _NORMS_AT_ONCE = 1 << 18  # numbers: a cache's worth
 

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from notsodeep.arguments import count, instance, shown
+from notsodeep.arrays import label_array, refuse_unreadable, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
-from notsodeep.numerics.arguments import count, instance, shown
-from notsodeep.numerics.safe import label_array, refuse_unreadable, samples
 
 _ENTRIES = 2**22  # of a block: large enough for a matrix product, small beside the data
 _RUN = 64  # consecutive rows of a sample, where rows cannot be picked one by one

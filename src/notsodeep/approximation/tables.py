@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import NotContractive
-from notsodeep.numerics.tolerances import TABLE_RTOL
+from notsodeep.tolerances import SEPARABLE_RTOL, TABLE_RTOL
 
 _WIDTH = 0.6  # of a panel, in log x: a Gaussian average is analytic for |arg x| < π/4 at least, far from its half width
 _NODES = (24, 48, 96)
@@ -113,3 +114,91 @@ def _chebyshev(u: Tensor, terms: int) -> Tensor:
     """T_0 … T_{terms−1} at u, (n, terms)."""
     angle = u.clamp(-1.0, 1.0).arccos()
     return torch.cos(angle[:, None] * torch.arange(terms, dtype=u.dtype, device=u.device))
+
+
+_SMALLEST, _LARGEST = 32, 512  # terms
+_TAIL, _NOISE = 1e-13, 1e-9  # of the largest coefficient: settled; settled as far as a noisy function allows
+
+
+@dataclass(frozen=True, eq=False)
+class ChebyshevSeries:
+    """Σ_k c_k T_k(t), t = (2 log s − log ab)/log(b/a) ∈ [−1, 1], on a ≤ s ≤ b; c is (terms, columns)."""
+
+    coefficients: Tensor
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, function: Callable[[Tensor], Tensor], low: float, high: float) -> ChebyshevSeries | None:
+        """`function`, (m,) → (m, columns), to round-off on 0 < low ≤ s ≤ high; None where 512 terms are not enough.
+
+        Round-off of the largest column: columns are meant to be of one scale.
+        """
+        terms = _SMALLEST
+        before: tuple[ChebyshevSeries | None, float] = (None, math.inf)
+        while terms <= _LARGEST:
+            angles = (torch.arange(terms, dtype=torch.float64) + 0.5) * (math.pi / terms)
+            places = _places(torch.cos(angles), low, high)
+            waves = torch.cos(torch.arange(terms, dtype=torch.float64)[:, None] * angles[None, :])
+            coefficients = (2.0 / terms) * (waves @ function(places))
+            coefficients[0] *= 0.5
+            # The last quarter, because a series that has not settled may have a few small terms by chance.
+            tail = float(coefficients[-terms // 4 :].abs().max() / coefficients.abs().max())
+            series = cls(coefficients, low, high)
+            if tail <= _TAIL:
+                return series
+            if before[1] <= _NOISE and tail > 0.5 * before[1]:
+                return before[0]
+            terms, before = 2 * terms, (series, tail)
+        return None
+
+    def covers(self, s: Tensor) -> Tensor:
+        return (s >= self.low) & (s <= self.high)
+
+    def __call__(self, s: Tensor) -> Tensor:
+        """(m, columns) at s (m,), by Clenshaw's recurrence."""
+        t = (2.0 * s.log() - math.log(self.low * self.high)) / math.log(self.high / self.low)
+        t = t[:, None]
+        ahead = further = self.coefficients.new_zeros(())
+        for row in self.coefficients[1:].flip(0):
+            ahead, further = torch.addcmul(row - further, t, 2.0 * ahead), ahead
+        return t * ahead - further + self.coefficients[0]
+
+
+def _places(t: Tensor, low: float, high: float) -> Tensor:
+    return torch.exp(0.5 * (t * math.log(high / low) + math.log(low * high))).clamp(low, high)
+
+
+_PIVOTS = 24
+
+
+def separate(function: Callable[[Any, Any], Tensor], places: Tensor) -> tuple[Tensor, Tensor]:
+    """Features (n, r) and weights (r,) with function(i, j) ≈ Σ_r w_r f_ir f_jr, to SEPARABLE_RTOL.
+
+    `function(rows, columns)` gives entries for indices into `places` (n,), on which it depends smoothly. It is sampled
+    at a few places spread like Chebyshev points (Nyström), whose eigenvectors make the features.
+    """
+    pivots = chebyshev_subset(places)
+    core = function(pivots, pivots)
+    values, vectors = torch.linalg.eigh(0.5 * (core + core.T))
+    kept = values.abs() > SEPARABLE_RTOL * values.abs().max()
+    if not bool(kept.any()):
+        return places.new_zeros(len(places), 0), places.new_zeros(0)
+    features = function(slice(None), pivots) @ (vectors[:, kept] / values[kept])
+    return features, values[kept]
+
+
+def chebyshev_subset(places: Tensor) -> Tensor:
+    low, high = places.min(), places.max()
+    angles = torch.linspace(0.0, torch.pi, _PIVOTS, dtype=places.dtype, device=places.device)
+    wanted = 0.5 * (low + high) - 0.5 * (high - low) * torch.cos(angles)
+    order = places.argsort()
+    ordered = places[order]
+    above = torch.searchsorted(ordered, wanted).clamp(max=len(places) - 1)
+    below = (above - 1).clamp(min=0)
+    chosen = order[torch.where(wanted - ordered[below] < ordered[above] - wanted, below, above)]
+    # One index a value: equal places would make the sampled matrix singular for nothing.
+    distinct = torch.unique_consecutive(places[chosen], return_inverse=True)[1]
+    first = torch.ones_like(distinct, dtype=torch.bool)
+    first[1:] = distinct[1:] != distinct[:-1]
+    return chosen[first]

@@ -1,0 +1,1 @@
+"""Quadrature rules, Newton's method and tables of smooth functions."""

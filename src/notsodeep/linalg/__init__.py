@@ -1,0 +1,1 @@
+"""Linear algebra on matrices that are never formed: operators, solvers, eigenpairs, densities."""

@@ -1,0 +1,1 @@
+"""What the process needs beside mathematics: files, threads, clusters, progress bars, JSON."""

@@ -1,0 +1,1 @@
+"""Networks as values, their scalars, and the statistics of the data that the theorems are written in."""
