@@ -15,7 +15,7 @@ import torch
 from distributed import Client, LocalCluster
 
 import notsodeep as nsd
-from notsodeep.kernels.written import write_kernels
+from notsodeep.kernels.stored.write import write_kernels
 
 
 def main():

@@ -13,7 +13,7 @@ import torch
 from timing import best_times
 
 import notsodeep as nsd
-from notsodeep.kernels.prepared import prepare
+from notsodeep.kernels.exact.solver import prepare
 
 CHECKED = 1000  # samples
 

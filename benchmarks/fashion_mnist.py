@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import notsodeep as nsd
 from notsodeep.data import load_split
-from notsodeep.models.batches import Batches
-from notsodeep.models.objective import score
-from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
+from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.objective import score
+from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 
 WIDTH, EPOCHS, SEEDS = 1024, 5, 3
 

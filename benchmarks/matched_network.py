@@ -14,7 +14,7 @@ from timing import best_times
 import notsodeep as nsd
 from notsodeep.data.sources import load
 from notsodeep.models.labels import Labels
-from notsodeep.models.readout import best_readout, in_batches
+from notsodeep.models.training.readout import best_readout, in_batches
 
 SEEDS = 10
 

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 import notsodeep as nsd
-from notsodeep.kernels.streamed import streamed_fit, streamed_fits
-from notsodeep.kernels.streamed_sharp import SharpStatistics
+from notsodeep.kernels.structured.fit import streamed_fit, streamed_fits
+from notsodeep.kernels.structured.sharp import SharpStatistics
 
 CLASSES, CHUNK, TEST = 10, 20_000, 10_000
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 import notsodeep as nsd
 from notsodeep.data import load
-from notsodeep.kernels.operator import TiledKernel
-from notsodeep.kernels.preconditioners import Nystrom, Plain, Preconditioning, Sharp, SharpNystrom
+from notsodeep.kernels.exact.operator import TiledKernel
+from notsodeep.kernels.exact.preconditioners import Nystrom, Plain, Preconditioning, Sharp, SharpNystrom
 from notsodeep.linalg.conjugate_gradients import conjugate_gradients
 
 MOST, TOLERANCE, RANK = 1000, 1e-8, 400

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 import notsodeep as nsd
-from notsodeep.kernels.streamed import equivalent_fit, streamed_fit, streamed_fits
-from notsodeep.kernels.streamed_equivalent import EquivalentSums
+from notsodeep.kernels.structured.equivalent import EquivalentSums
+from notsodeep.kernels.structured.fit import equivalent_fit, streamed_fit, streamed_fits
 
 N, P, CHUNK = 20_000, 64, 5_000
 

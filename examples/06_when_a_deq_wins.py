@@ -13,7 +13,7 @@ from torch import nn
 
 import notsodeep as nsd
 from notsodeep import separation as sep
-from notsodeep.separation.flops import fnn_flops
+from notsodeep.models.training.flops import fnn_flops
 
 QUICK = bool(os.environ.get("NOTSODEEP_QUICK"))
 SEEN = 200 if QUICK else 2000  # samples of the steep function

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SMALLEST = """
 import torch, notsodeep as nsd, notsodeep.cli
 from importlib.resources import files
-assert "<html" in files("notsodeep.report").joinpath("template.html.j2").read_text()
+assert "<html" in files("notsodeep.papers.report").joinpath("template.html.j2").read_text()
 net = nsd.Implicit("relu", var_a=0.2)
 assert nsd.design(net).residual < 1e-8
 assert nsd.DEQ(net, in_features=4, width=16, out_features=2)(torch.ones(3, 4)).shape == (3, 2)

@@ -9,7 +9,6 @@ Samples are rows. `var_a` and `var_b` are σ_a² and σ_b², always the variance
 from notsodeep.activations import Activation, Centred, Scaled, activation, custom
 from notsodeep.advice import Advice, advise
 from notsodeep.data import GaussianMixture, MixtureStatistics, tau0
-from notsodeep.design import Design, design
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError, NumericsWarning
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, OneStepAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.fixed_points.fixed_point import fixed_point
@@ -19,27 +18,32 @@ from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
 from notsodeep.gaussian import Moments, dual_map, moments
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.empirical import EmpiricalKernels, empirical_kernels
-from notsodeep.kernels.equivalent import equivalent_kernel
-from notsodeep.kernels.exact import ExactKernels, conjugate_kernel, exact_kernels, tangent_kernel
-from notsodeep.kernels.operator import TiledKernel
-from notsodeep.kernels.preconditioners import Nystrom, Plain, Sharp, SharpNystrom
-from notsodeep.kernels.sharp import sharp_entries, sharp_kernel
-from notsodeep.kernels.stream import KernelTile, kernel_tiles
-from notsodeep.kernels.streamed import streamed_fit
-from notsodeep.kernels.streamed_result import StreamedFit
-from notsodeep.kernels.streamed_sharp import SharpStatistics
-from notsodeep.kernels.written import WrittenKernels, write_kernels
+from notsodeep.kernels.exact.kernels import (
+    ExactKernels,
+    KernelTile,
+    conjugate_kernel,
+    exact_kernels,
+    kernel_tiles,
+    tangent_kernel,
+)
+from notsodeep.kernels.exact.operator import TiledKernel
+from notsodeep.kernels.exact.preconditioners import Nystrom, Plain, Sharp, SharpNystrom
+from notsodeep.kernels.stored.write import WrittenKernels, write_kernels
+from notsodeep.kernels.structured.equivalent import equivalent_kernel
+from notsodeep.kernels.structured.fit import StreamedFit, streamed_fit
+from notsodeep.kernels.structured.sharp import SharpStatistics, sharp_entries, sharp_kernel
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
-from notsodeep.models.batches import Batches
+from notsodeep.matching import Design, design
 from notsodeep.models.certificate import Certificate
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
-from notsodeep.models.explicit import ENN
-from notsodeep.models.export import to_onnx
-from notsodeep.models.files import load, save
+from notsodeep.models.enn import ENN
+from notsodeep.models.export.onnx import to_onnx
+from notsodeep.models.files.save import load, save
 from notsodeep.models.jacobian import jacobian_penalty, spectral_radius
-from notsodeep.models.readout import fit_readout
-from notsodeep.models.training import History, fit
+from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.fit import History, fit
+from notsodeep.models.training.readout import fit_readout
 from notsodeep.models.universal import to_deq, to_explicit
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars, scalars

@@ -9,9 +9,9 @@ import torch
 import notsodeep as nsd
 from notsodeep.advice import Race, Runner, race
 from notsodeep.advice.race import _Task
-from notsodeep.separation.flops import Flops, fnn_flops
-from notsodeep.separation.stacked import StackedFNN
-from notsodeep.separation.training import Trained
+from notsodeep.models.training.equal_cost import Trained
+from notsodeep.models.training.flops import Flops, fnn_flops
+from notsodeep.models.training.parallel import StackedFNN
 
 TINY = {"width": 6, "seeds": 2, "steps": 150, "rates": (1e-2,), "batch": 32}
 

@@ -14,9 +14,9 @@ pytest.importorskip("dash")
 pytest.importorskip("dash_mantine_components")
 pytest.importorskip("waitress")
 
-from notsodeep.app.budget import Departed
 from notsodeep.app.explorer import Explorer
 from notsodeep.app.server import make_app
+from notsodeep.app.worker import Departed
 from notsodeep.cli import explore
 from tests.app.inline import Inline
 from tests.cli.conftest import notsodeep  # noqa: F401 (a fixture)

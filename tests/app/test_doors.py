@@ -5,10 +5,9 @@ import pytest
 pytest.importorskip("dash")
 pytest.importorskip("dash_mantine_components")
 
-from notsodeep.app.doors import Names
+from notsodeep.app.doors import Names, Visits
 from notsodeep.app.explorer import Explorer
 from notsodeep.app.server import make_app
-from notsodeep.app.visits import Visits
 from tests.app.inline import Inline
 
 

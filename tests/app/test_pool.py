@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from notsodeep.app import pool as pools
-from notsodeep.app import process
-from notsodeep.app.budget import Budget, Departed, OverBudget, Stopped
+from notsodeep.app import worker as process
 from notsodeep.app.pool import LATER, Pool
 from notsodeep.app.study import Refused
+from notsodeep.app.worker import Budget, Departed, OverBudget, Stopped
 from notsodeep.errors import NoMatch
 from tests.app import jobs
 

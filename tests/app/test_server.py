@@ -17,11 +17,11 @@ pytest.importorskip("waitress")
 import dash_mantine_components  # noqa: F401 (before the application, as it registers what a page loads)
 
 from notsodeep.app import explorer, server, work
-from notsodeep.app.budget import Budget, Departed
 from notsodeep.app.explorer import Explorer
 from notsodeep.app.server import make_app
 from notsodeep.app.state import State
 from notsodeep.app.uploads import LIMITS
+from notsodeep.app.worker import Budget, Departed
 from notsodeep.errors import NumericsWarning
 from tests.app.inline import Inline
 from tests.cli.conftest import notsodeep  # noqa: F401 (a fixture)

@@ -12,10 +12,9 @@ import torch
 import notsodeep as nsd
 from notsodeep.app import study as explored
 from notsodeep.app import study as lengths
-from notsodeep.app.files import WIDTH, figure_file, network_file
+from notsodeep.app.answers import WIDTH, figure_file, network_file, python_of
 from notsodeep.app.state import NAMED, State, checked
 from notsodeep.app.study import Refused, gaps_against_n, look_ahead, samples_of
-from notsodeep.app.text import python_of
 from notsodeep.app.uploads import Shelf, read_upload
 from notsodeep.data.sources import standardised
 from notsodeep.errors import NotContractive

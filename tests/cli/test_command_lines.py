@@ -79,7 +79,7 @@ def _harmless():
         patch("notsodeep.app.server.make_app", lambda: SimpleNamespace(server=None)),
         patch("waitress.server.create_server", served),
         patch("webbrowser.open", lambda _address: None),
-        patch("notsodeep.models.explicit.ENN.to_onnx", lambda _network, path: path),
+        patch("notsodeep.models.enn.ENN.to_onnx", lambda _network, path: path),
         patch("notsodeep.cli.experiments.run", not_run),
     ):
         yield

@@ -140,7 +140,7 @@ def _interrupted(*_arguments, **_options):
 def test_stopped_by_ctrl_c(notsodeep, tmp_path, monkeypatch):
     pytest.importorskip("zarr")
     with monkeypatch.context() as patch:
-        patch.setattr("notsodeep.kernels.store._flush", _interrupted)
+        patch.setattr("notsodeep.kernels.stored.store._flush", _interrupted)
         ran = notsodeep(*ZARR, str(tmp_path))
     assert (ran.returncode, ran.stderr, ran.stdout) == (130, "stopped; the same command goes on from here\n", "")
     assert "tiles computed: 1" in notsodeep(*ZARR, str(tmp_path)).stdout

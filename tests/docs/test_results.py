@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from notsodeep.experiments.experiment import settings
-from notsodeep.experiments.record import key
-from notsodeep.experiments.registry import EXPERIMENTS
-from notsodeep.experiments.store import Store
+from notsodeep.papers.experiment import settings
+from notsodeep.papers.records import Store, key
+from notsodeep.papers.registry import EXPERIMENTS
 
 FOLDER = Path(__file__).parents[2] / "docs" / "results"
 CLAIMS = {claim["id"]: claim for claim in json.loads((FOLDER / "claims.json").read_text())}

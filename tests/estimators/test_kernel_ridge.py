@@ -8,9 +8,9 @@ from sklearn.datasets import load_digits
 import notsodeep as nsd
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.estimators import ImplicitKernelClassifier, ImplicitKernelRidge
-from notsodeep.kernels.equivalent import equivalent_cross
-from notsodeep.kernels.sharp import sharp_cross
-from notsodeep.models.readout import RIDGES
+from notsodeep.kernels.structured.equivalent import equivalent_cross
+from notsodeep.kernels.structured.sharp import sharp_cross
+from notsodeep.models.training.readout import RIDGES
 
 NET = nsd.Implicit("relu", 0.2)
 

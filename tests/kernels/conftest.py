@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from notsodeep.kernels.fused import engine as engines
-from notsodeep.kernels.pairs import ExplicitPairs, ImplicitPairs
+from notsodeep.kernels.exact.compiled import engine as engines
+from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_random_deq(name, depth, digits):
 
 
 def test_large_data_is_measured_on_a_subsample_and_says_so(monkeypatch):
-    monkeypatch.setattr(sys.modules["notsodeep.design.designer"], "_MEASURED_SAMPLES", 300)
+    monkeypatch.setattr(sys.modules["notsodeep.matching.design"], "_MEASURED_SAMPLES", 300)
     x = torch.randn(400, 20, generator=torch.Generator().manual_seed(0)) / 20**0.5
     deq = nsd.DEQ(nsd.Implicit("relu", 0.2), 20, 32, generator=torch.Generator().manual_seed(0))
     compiled = nsd.compile_deq(deq, x)
@@ -95,7 +95,7 @@ def test_a_trained_deq_keeps_its_answers(digits, trained_deq):
 def test_the_linear_response_beats_random_weights(digits, trained_deq, monkeypatch):
     x, deq = digits[0][:900], trained_deq
     aligned = nsd.compile_deq(deq, x).certificate.output_error
-    monkeypatch.setattr("notsodeep.models.compile.start_from_linear_response", lambda *_: None)
+    monkeypatch.setattr("notsodeep.models.compile._start_from_linear_response", lambda *_: None)
     assert aligned < 0.7 * nsd.compile_deq(deq, x).certificate.output_error
 
 

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 
 import notsodeep as nsd
 from notsodeep import separation as sep
-from notsodeep.separation.equilibrium_path import EquilibriumPath
-from notsodeep.separation.ordered_units import OrderedUnits
-from notsodeep.separation.pieces import _different
-from notsodeep.separation.units import Units
+from notsodeep.separation.pieces import EquilibriumPath, OrderedUnits, Units, _different
 
 LOW, HIGH = -4.0, 4.0
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from notsodeep.advice.labels import encoded_targets
 from notsodeep.arrays import Array, samples
 from notsodeep.data.standardiser import standardised
-from notsodeep.design import design
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
-from notsodeep.kernels.exact import exact_kernels
+from notsodeep.kernels.exact.kernels import exact_kernels
+from notsodeep.matching import design
 from notsodeep.theory.architecture import Explicit, Implicit
 
 MOST_SAMPLES = 2000

@@ -12,16 +12,15 @@ import torch
 from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most of a second to import
 from torch import Tensor
 
-from notsodeep.advice.features import Columns
 from notsodeep.advice.labels import encoded_targets
 from notsodeep.arguments import count
 from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
-from notsodeep.design import design
 from notsodeep.errors import BadInput
-from notsodeep.separation.flops import Flops
-from notsodeep.separation.stacked import Stack, StackedDEQ, StackedFNN
-from notsodeep.separation.training import Samples, Schedule, Trained, equal_cost, evaluate, train
+from notsodeep.matching import design
+from notsodeep.models.training.equal_cost import Samples, Schedule, Trained, equal_cost, evaluate, train
+from notsodeep.models.training.flops import Flops
+from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
 from notsodeep.theory.architecture import Implicit
 
 NOTHING_LEARNT = 0.95
@@ -251,3 +250,40 @@ def _together(y: Any, y_test: Any) -> np.ndarray[Any, Any]:
         shown = " and ".join(f"{part.dtype} of shape {part.shape}" for part in parts)
         raise BadInput(f"The labels to train on and to test on differ in kind: {shown}.")
     return np.concatenate(parts)
+
+
+DOMINATES = 0.9
+"""Of x's variance, in one feature of several: in distances and inner products the others together are then a tenth at most.
+Features that measure like things, as pixels do, never come near; a length in millimetres beside one in metres always does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """What each feature is divided by: 1, or its own deviation where one feature dominates."""
+
+    divisors: Tensor
+    """(p,), float64"""
+    largest: float
+    """The share of the variance that one feature held before."""
+
+    @classmethod
+    def of(cls, x: Tensor) -> Columns:
+        """The divisors for x (n, p). A feature that never changes has nothing to divide, and keeps its 1."""
+        variances = x.double().var(0, correction=0)
+        total = float(variances.sum())
+        largest = float(variances.max()) / total if total > 0.0 else 0.0
+        if x.shape[1] == 1 or largest <= DOMINATES:
+            return cls(torch.ones_like(variances), largest)
+        # What rounding leaves of a feature that never changes is no variance.
+        floor = (torch.finfo(x.dtype).eps * x.double().abs().amax(0)).square()
+        return cls(torch.where(variances > floor, variances.sqrt(), 1.0), largest)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether one feature dominated."""
+        return len(self.divisors) > 1 and self.largest > DOMINATES
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if x.shape[1] != len(self.divisors):
+            raise BadInput(f"x has {x.shape[1]} features, and {len(self.divisors)} elsewhere.")
+        return x.double() / self.divisors

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import logging
 import socket
-from collections.abc import Iterable
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from dash import Dash
@@ -23,6 +27,7 @@ _PARTS: dict[str, tuple[type, ...]] = {
     "changedPropIds": (list,),
 }
 log = logging.getLogger("notsodeep.explore")
+_PAGES = 1000
 
 
 @dataclass(frozen=True)
@@ -127,3 +132,27 @@ def guard(app: Dash, names: Names) -> None:
     app.server.before_request(admit)
     app.server.after_request(tell)
     app.server.register_error_handler(Exception, strange)
+
+
+class Visits:
+    """The latest question of each page: who asks again does not wait for the answer to what was asked before."""
+
+    def __init__(self) -> None:
+        self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._numbers, self._lock = itertools.count(), threading.Lock()
+
+    def gone(self, environ: Mapping[str, Any], page: str = "", question: str = "") -> Callable[[], bool]:
+        """Tells whether the connection of a request was closed, or its page, if it has a name, has asked this question again.
+
+        The server puts into a request's environment what knows of its connection (waitress does so, and looks at a connection
+        whose request is at work if its `channel_request_lookahead` is positive)."""
+        closed: Callable[[], bool] = environ.get("waitress.client_disconnected", lambda: False)
+        if not page:
+            return closed
+        key, number = (page[:64], question), next(self._numbers)
+        with self._lock:
+            self._latest[key] = number
+            self._latest.move_to_end(key)
+            while len(self._latest) > _PAGES:
+                self._latest.popitem(last=False)
+        return lambda: closed() or self._latest.get(key, number) != number

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from notsodeep.app import work
-from notsodeep.app.budget import OverBudget, Stopped
 from notsodeep.app.pool import LATER, NOW, SOON, Pool
 from notsodeep.app.state import NAMED, State
 from notsodeep.app.study import MOST_LENGTHS, GapPoint, Lengths, Refused, samples_of
 from notsodeep.app.uploads import Shelf
 from notsodeep.app.work import Answer
+from notsodeep.app.worker import OverBudget, Stopped
 from notsodeep.data.sources import Dataset
 
 Result = TypeVar("Result")

@@ -7,8 +7,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from notsodeep.app.limits import LIMITS
 from notsodeep.app.state import DATA, FAMILY_NAMES, KERNELS, NAMED, RANGES, State
+from notsodeep.app.uploads import LIMITS
 
 FIELDS = (
     "activation",

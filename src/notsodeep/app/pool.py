@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from notsodeep.app.budget import Budget, Departed, Stopped
-from notsodeep.app.process import Process
+from notsodeep.app.worker import Budget, Departed, Process, Stopped
 
 Result = TypeVar("Result")
 NOW, SOON, LATER, IDLE = range(4)

@@ -14,15 +14,14 @@ from dash.dcc.express import send_bytes
 from dash.exceptions import PreventUpdate
 from flask import request
 
-from notsodeep.app.budget import Departed
-from notsodeep.app.doors import Names, guard
+from notsodeep.app.answers import python_of
+from notsodeep.app.doors import Names, Visits, guard
 from notsodeep.app.explorer import Explorer
 from notsodeep.app.page import FIELDS, GAPS, HIDDEN, MESSAGES, SHOWN, TYPED, empty, page
 from notsodeep.app.state import NAMED, RANGES, State, checked, parse
 from notsodeep.app.study import Refused
-from notsodeep.app.text import python_of
 from notsodeep.app.uploads import LIMITS, decode, read_upload
-from notsodeep.app.visits import Visits
+from notsodeep.app.worker import Departed
 from notsodeep.errors import NotSoDeepError
 from notsodeep.figures.explorer import gap_figure
 

@@ -20,11 +20,11 @@ from notsodeep.app.state import RANGES, State
 from notsodeep.app.uploads import Shelf
 from notsodeep.data.sources import Dataset
 from notsodeep.data.standardiser import standardised
-from notsodeep.design import Design, choose
-from notsodeep.design.matching import Comparison, compare_scalars, matched_names
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
-from notsodeep.kernels.prepared import Prepared, prepare
+from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.linalg.eigen import spectral_norm
+from notsodeep.matching import Design, choose
+from notsodeep.matching.solve import Comparison, compare_scalars, matched_names
 from notsodeep.runtime.threads import later
 from notsodeep.theory.admissible import contraction_bound
 from notsodeep.theory.architecture import Explicit, Implicit, Network

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notsodeep.app import answers, files
+from notsodeep.app import answers
+from notsodeep.app import answers as files
 from notsodeep.app import study as studies
 from notsodeep.app.state import State
 from notsodeep.app.study import GapPoint, Lengths, Study, gaps_against_n, samples_of, study

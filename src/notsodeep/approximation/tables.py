@@ -19,6 +19,9 @@ _NODES = (24, 48, 96)
 _WORTH_IT = 2  # points for each node
 _CHECKS = (-0.97, -0.51, 0.07, 0.62, 0.99)
 _KEPT = 256  # panels
+_SMALLEST, _LARGEST = 32, 512  # terms
+_TAIL, _NOISE = 1e-13, 1e-9  # of the largest coefficient: settled; settled as far as a noisy function allows
+_PIVOTS = 24
 
 
 @dataclass(frozen=True)
@@ -116,10 +119,6 @@ def _chebyshev(u: Tensor, terms: int) -> Tensor:
     return torch.cos(angle[:, None] * torch.arange(terms, dtype=u.dtype, device=u.device))
 
 
-_SMALLEST, _LARGEST = 32, 512  # terms
-_TAIL, _NOISE = 1e-13, 1e-9  # of the largest coefficient: settled; settled as far as a noisy function allows
-
-
 @dataclass(frozen=True, eq=False)
 class ChebyshevSeries:
     """Σ_k c_k T_k(t), t = (2 log s − log ab)/log(b/a) ∈ [−1, 1], on a ≤ s ≤ b; c is (terms, columns)."""
@@ -167,9 +166,6 @@ class ChebyshevSeries:
 
 def _places(t: Tensor, low: float, high: float) -> Tensor:
     return torch.exp(0.5 * (t * math.log(high / low) + math.log(low * high))).clamp(low, high)
-
-
-_PIVOTS = 24
 
 
 def separate(function: Callable[[Any, Any], Tensor], places: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,9 +15,9 @@ from notsodeep.cli.task import Task, load_task
 from notsodeep.errors import BadInput
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
-from notsodeep.models.files import load, save
-from notsodeep.models.objective import measure, score
-from notsodeep.models.readout import in_batches
+from notsodeep.models.files.save import load, save
+from notsodeep.models.training.objective import measure, score
+from notsodeep.models.training.readout import in_batches
 from notsodeep.runtime.files import output_folder, write_json
 
 

@@ -24,9 +24,9 @@ from notsodeep.cli.options import (
 from notsodeep.cli.program import app, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.data.sources import load
-from notsodeep.design import Design, design
 from notsodeep.figures.design import design_figure
 from notsodeep.figures.style import save
+from notsodeep.matching import Design, design
 from notsodeep.runtime.files import output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Implicit
 

@@ -1,6 +1,6 @@
 """The commands that run experiments: one body, and one set of options."""
 
-# No `from __future__ import annotations`: an annotation that is text could not name the command's own experiments.
+from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,19 +14,21 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from notsodeep.cli.cluster import SchedulerOption
-from notsodeep.cli.options import JsonOption
+from notsodeep.cli.options import JsonOption, SchedulerOption
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.report import print_results
 from notsodeep.errors import BadInput
-from notsodeep.experiments.experiment import Experiment
-from notsodeep.experiments.registry import EXPERIMENTS, chosen, of_command
-from notsodeep.experiments.runner import Outcome, Progress, run
-from notsodeep.experiments.store import Store
-from notsodeep.report.results import write_results
+from notsodeep.papers.experiment import Experiment
+from notsodeep.papers.records import Store
+from notsodeep.papers.registry import EXPERIMENTS, chosen, of_command
+from notsodeep.papers.report.write import write_results
+from notsodeep.papers.runner import Outcome, Progress, run
 from notsodeep.runtime.files import output_folder
 from notsodeep.runtime.progress import bar
+
+# No `from __future__ import annotations`: an annotation that is text could not name the command's own experiments.
+
 
 FullOption = Annotated[
     bool,
@@ -211,3 +213,21 @@ def _tell_left_out(outcome: Outcome) -> None:
         for name, why in outcome.left_out.items():
             err.print(f"left out, {name}: {why}")
         raise typer.Exit(2)
+
+
+experiments_command(
+    "reproduce",
+    "The explicit equal of a DEQ: experiments, report.",
+    "Run the experiments of Ling et al. (2024), on the explicit network that equals a wide DEQ, and write a report of every "
+    "claim beside the number found here.",
+    "L5.seeds=1, L1.sizes=200/400",
+)
+
+
+experiments_command(
+    "separate",
+    "Where a DEQ is worth its cost: experiments, report.",
+    "Run the experiments of Wu et al. (2024), on what a DEQ does that an explicit network of its cost does not, and write a "
+    "report of every claim beside the number found here.",
+    "W7.seeds=1, W7.channels=16/32",
+)

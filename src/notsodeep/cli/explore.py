@@ -51,11 +51,11 @@ def explore_command(
         raise BadInput(f"The explorer needs {', '.join(missing)}: pip install 'notsodeep[app]'.")
     from waitress.server import create_server
 
-    from notsodeep.app.budget import Budget
     from notsodeep.app.doors import Names
     from notsodeep.app.explorer import Explorer
     from notsodeep.app.pool import Pool
     from notsodeep.app.server import make_app
+    from notsodeep.app.worker import Budget
 
     place = _listening(host, port)
     names = Names.of(host, place.getsockname()[1], name or ())

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from notsodeep.cli.cluster import SchedulerOption
 from notsodeep.cli.options import (
     ActivationOption,
     DataOption,
     JsonOption,
     LabelsOption,
     OutOption,
+    SchedulerOption,
     StandardiseOption,
     Tau0Option,
     VarAOption,
@@ -27,10 +27,10 @@ from notsodeep.cli.program import app, err, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
-from notsodeep.kernels.equivalent import equivalent_kernel
-from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
-from notsodeep.kernels.sharp import sharp_kernel
-from notsodeep.kernels.written import WrittenKernels, write_kernels
+from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.stored.write import WrittenKernels, write_kernels
+from notsodeep.kernels.structured.equivalent import equivalent_kernel
+from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.linalg.eigen import top_eigenvalues
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 from notsodeep.runtime.files import output_folder, refuse_file, write_array, write_columns, write_json

@@ -53,3 +53,12 @@ FamilyOption = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, qu
 SeedOption = Annotated[
     int, typer.Option(min=0, max=2**63 - 1, help="Of the weights, the order of the samples, and what is held out.")
 ]
+
+
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Compute on the workers of this Dask scheduler, tcp://host:port (extra [dask]). [default: this process]",
+        show_default=False,
+    ),
+]

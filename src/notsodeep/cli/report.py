@@ -10,8 +10,8 @@ import typer
 from notsodeep.cli.options import JsonOption
 from notsodeep.cli.program import app, err, working
 from notsodeep.cli.program import out as stdout
-from notsodeep.experiments.store import Store
-from notsodeep.report.results import Results, claims_json, write_results
+from notsodeep.papers.records import Store
+from notsodeep.papers.report.write import Results, claims_json, write_results
 
 
 @app.command("report", short_help="The results of a run, as one page.")

@@ -27,16 +27,16 @@ from notsodeep.cli.options import (
 from notsodeep.cli.program import app, err, noted, print_json, working
 from notsodeep.cli.program import out as stdout
 from notsodeep.cli.task import Task, load_task
-from notsodeep.design import design
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.models.batches import Batches
-from notsodeep.models.checkpoint import has_begun
+from notsodeep.matching import design
 from notsodeep.models.deq import DEQ
-from notsodeep.models.explicit import ENN
-from notsodeep.models.files import save
-from notsodeep.models.objective import measure, score
-from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
-from notsodeep.models.training import fit
+from notsodeep.models.enn import ENN
+from notsodeep.models.files.save import save
+from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.checkpoint import has_begun
+from notsodeep.models.training.fit import fit
+from notsodeep.models.training.objective import measure, score
+from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.statistics import tau0
 

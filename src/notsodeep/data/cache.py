@@ -22,6 +22,13 @@ from notsodeep.errors import BadInput
 from notsodeep.runtime.files import output_folder, write_whole
 from notsodeep.runtime.progress import bar
 
+_KNOWN: dict[tuple[str, int, int], str] = {}
+_TIMEOUT = 30.0
+"""Seconds without an answer, for the connection and for each block."""
+_BLOCK = 2**16
+_LARGEST = 2**30
+"""Bytes; several times the largest set. A server that never stops must not fill the disk."""
+
 
 @dataclass(frozen=True)
 class StoredFile:
@@ -170,9 +177,6 @@ def _write(content: IO[bytes], target: Path, md5: str) -> None:
     write_whole(target, copy)
 
 
-_KNOWN: dict[tuple[str, int, int], str] = {}
-
-
 def md5_of(path: Path) -> str:
     """The file's MD5 sum, remembered until its size or time of change differs."""
     try:
@@ -189,13 +193,6 @@ def md5_of(path: Path) -> str:
 
 def _md5() -> hashlib._Hash:
     return hashlib.md5(usedforsecurity=False)
-
-
-_TIMEOUT = 30.0
-"""Seconds without an answer, for the connection and for each block."""
-_BLOCK = 2**16
-_LARGEST = 2**30
-"""Bytes; several times the largest set. A server that never stops must not fill the disk."""
 
 
 class _Failed(Exception):

@@ -26,6 +26,10 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
 }
+_UINT8 = 8
+_MOST_AXES = 4
+_LARGEST = 2**30
+"""Bytes; twenty times MNIST. What a header declares is what may be read, so this bounds the memory."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -63,11 +67,6 @@ def read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]
 
 
 # None of our dependencies (torch without torchvision, numpy, scipy, scikit-learn) reads IDX.
-
-_UINT8 = 8
-_MOST_AXES = 4
-_LARGEST = 2**30
-"""Bytes; twenty times MNIST. What a header declares is what may be read, so this bounds the memory."""
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:

@@ -9,9 +9,8 @@ import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from torch import Tensor, nn
 
-from notsodeep.estimators.builders import build_deq, build_matched
-from notsodeep.estimators.inputs import Standardised, generator
-from notsodeep.models.readout import in_batches
+from notsodeep.estimators.inputs import Standardised, build_deq, build_matched, generator
+from notsodeep.models.training.readout import in_batches
 
 
 class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised):

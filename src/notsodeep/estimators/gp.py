@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from notsodeep.activations import ActivationLike
 from notsodeep.arguments import choice, norm, positive
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
-from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
-from notsodeep.kernels.prepared import pair_equation
+from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.exact.solver import pair_equation
 from notsodeep.theory.architecture import Implicit
 
 try:

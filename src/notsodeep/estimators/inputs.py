@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
-from notsodeep.arguments import flag, not_negative
+from notsodeep.arguments import flag, instance, not_negative
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
-from notsodeep.models.readout import RIDGES
-from notsodeep.theory.architecture import Implicit
+from notsodeep.matching import design
+from notsodeep.models.deq import DEQ
+from notsodeep.models.enn import ENN
+from notsodeep.models.training.readout import RIDGES
+from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.statistics import tau0
 
 _DTYPES = [np.float64, np.float32]
+_TRIAL_SAMPLES = 300
 
 
 class Standardised(BaseEstimator):
@@ -74,3 +79,32 @@ def radius(x: Tensor) -> float:
 
 def _tensor(array: Any) -> Tensor:
     return torch.from_numpy(np.array(array, order="C"))  # a copy: arrays may be read-only
+
+
+def build_deq(net: Implicit, x: Tensor, width: int, outputs: int | None, draw: torch.Generator) -> nn.Module:
+    """A DEQ for data like x."""
+    return DEQ(net, x.shape[1], width, outputs, **_options(x, outputs, draw), tau0=radius(x))
+
+
+def build_matched(
+    net: Implicit, family: str, x: Tensor, width: int, outputs: int | None, draw: torch.Generator
+) -> nn.Module:
+    """The explicit network matched to that DEQ."""
+    instance(
+        family, str, "family", "a word, as in design(family='auto')"
+    )  # what cannot be hashed is no key of the cache
+    explicit = _designed(net, family, radius(x))
+    if explicit is None:  # a Hermite design of unknown length: the data chooses
+        explicit = design(net, x=x[:_TRIAL_SAMPLES], tau0=radius(x), family=family).explicit
+    return ENN(explicit, x.shape[1], width, outputs, **_options(x, outputs, draw))
+
+
+@lru_cache(maxsize=256)
+def _designed(net: Implicit, family: str, tau0: float) -> Explicit | None:
+    """The design, where it depends on the data's τ0 alone: cross-validation asks for the same one again and again."""
+    found = design(net, tau0=tau0, family=family)
+    return None if found.family.startswith("hermite") and ":" not in family else found.explicit
+
+
+def _options(x: Tensor, outputs: int | None, draw: torch.Generator) -> dict[str, Any]:
+    return {"readout_bias": outputs is not None, "generator": draw, "dtype": x.dtype}

@@ -12,12 +12,12 @@ from torch import Tensor
 from notsodeep.arguments import choice
 from notsodeep.estimators.inputs import radius, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
-from notsodeep.kernels.equivalent import equivalent_cross, equivalent_kernel
-from notsodeep.kernels.exact import conjugate_kernel, tangent_kernel
-from notsodeep.kernels.sharp import sharp_cross, sharp_kernel
+from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.structured.equivalent import equivalent_cross, equivalent_kernel
+from notsodeep.kernels.structured.sharp import sharp_cross, sharp_kernel
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
-from notsodeep.models.objective import targets_of
-from notsodeep.models.readout import in_batches
+from notsodeep.models.training.objective import targets_of
+from notsodeep.models.training.readout import in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import MixtureStatistics
 

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.arguments import count, positive
-from notsodeep.estimators.builders import build_deq, build_matched
-from notsodeep.estimators.inputs import generator, ridges
+from notsodeep.estimators.inputs import build_deq, build_matched, generator, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
-from notsodeep.models.batches import Batches
-from notsodeep.models.readout import fit_readout, in_batches, scale_to_logits
-from notsodeep.models.training import fit as train
+from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.fit import fit as train
+from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 
 
 class _Network(Learner):

@@ -7,8 +7,8 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from notsodeep.design.result import Design
 from notsodeep.figures.style import DEQ, EXPLICIT, UNDESIGNED, style
+from notsodeep.matching.result import Design
 
 _BINS = 60
 

@@ -25,6 +25,8 @@ EIGEN_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 # pairs, where one vector at a time (ARPACK) takes 21 to 154 and LOBPCG 20 to 113.
 _GUARD = 8
 _MOST_BLOCKS, _MOST_PRODUCTS = 16, 400
+_EVERY, _MOST = 20, 200
+_LARGEST_DENSE_GRAM = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +169,6 @@ def _normal(n: int, width: int, like: Tensor, generator: torch.Generator | None)
     return torch.randn(n, width, dtype=torch.float64, generator=own, device=own.device).to(like)
 
 
-_EVERY, _MOST = 20, 200
-
-
 def spectral_radii(apply: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """ρ(M_i) of each row's matrix M_i, (n,), given v ↦ (M_i v_i)_i on (n, d).
 
@@ -206,8 +205,6 @@ def _largest(matrix: Tensor) -> Tensor:
     largest: Tensor = torch.linalg.eigvals(matrix).abs().amax(1)
     return largest
 
-
-_LARGEST_DENSE_GRAM = 2048
 
 Product = Callable[[Tensor], Tensor]
 

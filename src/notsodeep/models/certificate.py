@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from notsodeep.design.matching import Comparison
+from notsodeep.matching.solve import Comparison
 
 
 @dataclass(frozen=True)

@@ -11,28 +11,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from notsodeep import arrays as checks
 from notsodeep.arguments import count, flag
 from notsodeep.arguments import generator as checked_generator
 from notsodeep.arrays import Array, samples
-from notsodeep.design import Design, design
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
+from notsodeep.matching import Design, design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
-from notsodeep.models.distil import distil as distil_into
-from notsodeep.models.explicit import ENN
+from notsodeep.models.enn import ENN
 from notsodeep.models.labels import Labels
-from notsodeep.models.readout import Features, best_readout, in_batches
-from notsodeep.models.response import start_from_linear_response
+from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.fit import fit
+from notsodeep.models.training.readout import Features, best_readout, in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 
 _HELD_OUT, _ENOUGH = 0.2, 10
 _RESPONSE_ROWS = 4096
 _TIMED_ROWS, _TIMED_RUNS = 512, 7
+_BATCH, _RATE = 128, 3e-3
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -107,13 +109,13 @@ def compile_deq(
     )
     train, test = _split(len(rows), draw)
     if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
-        start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
+        _start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
     outputs = None
     if deq.out_features is not None:
         outputs = in_batches(deq, rows)
         _fit_readout(network, rows[train], outputs[train])
         if distil:
-            distil_into(network, rows[train], outputs[train], distil, draw, progress)
+            _distil(network, rows[train], outputs[train], distil, draw, progress)
             _fit_readout(network, rows[train], outputs[train])
     certificate = _certify(deq, network, found, rows, test, outputs, trained, distil, notes)
     if labels is not None and len(test):
@@ -259,3 +261,37 @@ def _times(calls: list[Callable[[], object]], device: torch.device) -> list[floa
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def _distil(
+    network: nn.Module, x: Tensor, targets: Tensor, epochs: int, generator: torch.Generator, progress: bool
+) -> None:
+    """Adam with a cosine rate on ‖network(x) − targets‖² relative to the targets' spread, in place, all weights."""
+    spread = float((targets - targets.mean(0)).square().mean()) or 1.0
+    fit(
+        network,
+        Batches(x, targets, _BATCH, generator),
+        epochs,
+        optimiser=torch.optim.Adam(network.parameters(), lr=_RATE),
+        loss=lambda out, wanted: functional.mse_loss(out, wanted) / spread,
+        progress="distilling" if progress else False,
+    )
+
+
+@torch.no_grad()
+def _start_from_linear_response(network: ENN, deq: DEQ, x: Tensor, tau0: float) -> None:
+    """Give `network` the DEQ's directions: h* ≈ (I − W D̄)⁻¹ u, with D̄ the mean slope of φ at each unit's h* on x.
+
+    The first layer gets those rows, scaled to the deviation τ0 of its pre-activations that the design was made for; later
+    layers pass them on unchanged. On digits this halves the error that random weights leave.
+    """
+    weight, u = deq.terms(x)
+    state = deq.solve(x).value / deq.form.output
+    h = functional.linear(state, weight) + u
+    slopes = torch.func.jvp(deq.form.phi, (h,), (torch.ones_like(h),))[1].mean(0)
+    system = torch.eye(deq.width, dtype=torch.float64, device=x.device) - (weight * slopes).double()
+    response = torch.linalg.solve(system, (deq.B * deq.scales()[1]).double())
+    reached = functional.linear(x.double(), response).square().mean().sqrt()
+    network.weights[0].copy_(response * (tau0 / reached))
+    for later in network.weights[1:]:
+        later.copy_(math.sqrt(later.shape[1]) * torch.eye(*later.shape))

@@ -25,8 +25,8 @@ from notsodeep.fixed_points.precision import MixedPrecision, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.models.explicit import Readout, gaussian
-from notsodeep.models.export import to_onnx
+from notsodeep.models.enn import Readout, gaussian
+from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from notsodeep.arrays import Array, label_array
 from notsodeep.errors import BadInput
-from notsodeep.models.objective import measure, score
+from notsodeep.models.training.objective import measure, score
 
 
 @dataclass(frozen=True, eq=False)

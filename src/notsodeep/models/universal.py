@@ -22,7 +22,7 @@ from notsodeep.activations.piecewise import Linear
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.solvers import Picard
 from notsodeep.models.deq import DEQ
-from notsodeep.models.explicit import ENN
+from notsodeep.models.enn import ENN
 from notsodeep.theory.architecture import Stacked
 
 _ELEMENTWISE = (

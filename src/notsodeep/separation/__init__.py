@@ -1,6 +1,6 @@
 """Where a DEQ is worth its cost: targets, constructions without training, and what the theorems allow. Ref: [wu2024]."""
 
-from notsodeep.separation.boolean import BOOLEAN_TARGETS, BooleanTarget
+from notsodeep.models.relu_deq import ReluDEQ
 from notsodeep.separation.bounds import (
     max_pieces_deq,
     max_pieces_fnn,
@@ -8,6 +8,7 @@ from notsodeep.separation.bounds import (
     min_weight_steep_fnn,
     steep_deq_size,
 )
+from notsodeep.separation.constructions import SteepDEQ, sawtooth_deq, steep_deq, steep_fnn
 from notsodeep.separation.diagonal import (
     DiagonalDEQ,
     flow_limit,
@@ -17,10 +18,16 @@ from notsodeep.separation.diagonal import (
     gradient_flow,
 )
 from notsodeep.separation.pieces import count_pieces
-from notsodeep.separation.relu_deq import ReluDEQ, sawtooth_deq
-from notsodeep.separation.steep_deq import SteepDEQ, steep_deq
-from notsodeep.separation.steep_fnn import steep_fnn
-from notsodeep.separation.targets import Chirps, Sawtooth, Steep, Target, sawtooth, steep
+from notsodeep.separation.targets import (
+    BOOLEAN_TARGETS,
+    BooleanTarget,
+    Chirps,
+    Sawtooth,
+    Steep,
+    Target,
+    sawtooth,
+    steep,
+)
 
 __all__ = [
     "BOOLEAN_TARGETS",

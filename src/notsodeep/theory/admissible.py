@@ -17,6 +17,8 @@ from notsodeep.theory.architecture import Implicit
 
 _HALVINGS = 14  # of the interval: four digits
 _FEWEST = 1e-6  # of the σ_a² that was too large, below which there may as well be none
+_GRID = 400
+_LARGEST = (300.0, 60.0, 12.0, 3.0)  # deviations: the first up to which φ can be followed
 
 
 def largest_var_a(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bool) -> float:
@@ -53,10 +55,6 @@ def _exists(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bool) ->
     except (NotContractive, BadInput):
         return False
     return not tangent or bool((net.var_a * moments_of(net.phi, tau).q < 1.0).all())
-
-
-_GRID = 400
-_LARGEST = (300.0, 60.0, 12.0, 3.0)  # deviations: the first up to which φ can be followed
 
 
 @dataclass(frozen=True)

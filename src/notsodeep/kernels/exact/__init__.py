@@ -1,0 +1,1 @@
+"""Exact infinite-width kernels: every pair's own equation, tile by tile."""

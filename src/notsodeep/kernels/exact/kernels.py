@@ -1,0 +1,222 @@
+"""Exact infinite-width kernels of a DEQ or an explicit network, for any data. Ref: docs/theory.md, sections 2 and 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from notsodeep.arguments import choice
+from notsodeep.arrays import Array, like, refuse_if_too_large, refuse_unreadable, unwritten
+from notsodeep.errors import BadInput
+from notsodeep.kernels.exact.solver import Prepared, prepare
+from notsodeep.kernels.exact.tiles import TileSize, tile_pairs, tile_size
+from notsodeep.kernels.names import KERNELS, kernel_names
+from notsodeep.theory.architecture import Network
+
+READOUTS = ("features", "preactivation")
+_KINDS = "a tensor, a numpy array or memory map, or a Zarr array"
+_FLOATS = ("float32", "float64")
+_WORK = 10**6  # a bound on the search for a common byte of two strided arrays; two matrices take a few steps
+
+
+@dataclass(frozen=True)
+class ExactKernels:
+    """Both kernels of one pass over the pairs."""
+
+    conjugate: Any
+    tangent: Any
+
+
+def conjugate_kernel(
+    net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None
+) -> Any:
+    """G_ij = E[z(x_i)·z(x_j)] of the infinitely wide network: (n, n), or (n, n2) against `x2`.
+
+    A DEQ with `centre=True` is centred at τ* of τ0, the root mean square norm of `x` unless given. With `out`, a tensor, a
+    numpy array or memory map, or a Zarr array of that shape, the tiles are written there, and it is returned.
+    """
+    return _compute(net, x, x2, tau0, ("conjugate",), (out,))[0]
+
+
+def tangent_kernel(
+    net: Network,
+    x: Array,
+    x2: Array | None = None,
+    tau0: float | None = None,
+    readout: str = "features",
+    *,
+    out: Any = None,
+) -> Any:
+    """Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩ over all weights of the infinitely wide f = aᵀz: (n, n), or (n, n2) against `x2`.
+
+    ``readout="preactivation"`` gives the kernel that [ling2024] calls Implicit-NTK, K = Λ/(1 − σ_a² Q). `out` is as in
+    `conjugate_kernel`.
+    """
+    choice(readout, "readout", READOUTS)
+    return _compute(net, x, x2, tau0, ("tangent" if readout == "features" else "preactivation",), (out,))[0]
+
+
+def exact_kernels(
+    net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None
+) -> ExactKernels:
+    """`conjugate_kernel` and `tangent_kernel` for the price of one; `out` is a pair of what each is written to."""
+    if out is not None and not isinstance(out, tuple | list):
+        raise BadInput(f"out is a {type(out).__name__}; expected two arrays, for the conjugate and the tangent kernel.")
+    if out is not None and len(out) != 2:
+        raise BadInput(f"out holds {len(out)} arrays; expected two, for the conjugate and the tangent kernel.")
+    return ExactKernels(
+        *_compute(net, x, x2, tau0, ("conjugate", "tangent"), (None, None) if out is None else tuple(out))
+    )
+
+
+@torch.no_grad()
+def _compute(
+    net: Network, x: Array, x2: Array | None, tau0: float | None, wanted: tuple[str, ...], out: tuple[Any, ...]
+) -> list[Any]:
+    prepared = prepare(net, x, x2, tau0, tangent=wanted != ("conjugate",))
+    refuse_unfit_outputs(out, prepared.shape, (x, x2))
+    own = sum(given is None for given in out)
+    outputs = tuple(_allocated(prepared, own) if given is None else given for given in out)
+    prepared.fill(outputs, wanted)
+    hand_back = like(x)
+    return [hand_back(output) if given is None else given for output, given in zip(outputs, out, strict=True)]
+
+
+def _allocated(prepared: Prepared, results: int) -> Tensor:
+    rows = prepared.rows
+    n, n2 = prepared.shape
+    instead = "kernel_tiles or out=… (a memory map), or sharp_kernel or equivalent_kernel, which keep O(n p)"
+    what = f"A pair of {n} × {n2} kernels" if results == 2 else None
+    refuse_if_too_large(n * results, n2, rows.dtype, rows.device, instead, what)
+    return unwritten(n, n2, rows)
+
+
+def refuse_unfit_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs: tuple[Array | None, ...]) -> None:
+    """`BadInput` unless each output is a matrix of this shape that the kernel's numbers can be written to, apart from the
+    others and from the samples. None stands for one that is still to be allocated."""
+    outputs = [out for out in given if out is not None]
+    for out in outputs:
+        _refuse_unfit(out, shape)
+    for one, other in combinations(outputs, 2):
+        if _shared(one, other):
+            raise BadInput(
+                "The arrays of out share memory, so one kernel would overwrite the other; give each its own."
+            )
+    if any(_shared(out, x) for out in outputs for x in inputs):
+        raise BadInput("out shares memory with the samples, which would be overwritten while they are read; copy them.")
+
+
+def _refuse_unfit(out: Any, shape: tuple[int, int]) -> None:
+    if isinstance(out, Tensor):
+        refuse_unreadable(out, "out")
+    if not all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
+        raise BadInput(f"out is a {type(out).__name__}; expected {_KINDS}.")
+    if tuple(out.shape) != shape:
+        raise BadInput(f"out has shape {tuple(out.shape)}; the kernel is {shape[0]} × {shape[1]}.")
+    dtype = getattr(out.dtype, "name", str(out.dtype).removeprefix("torch."))
+    if dtype not in _FLOATS:
+        raise BadInput(f"out has dtype {dtype}, which does not hold a kernel's entries; expected float32 or float64.")
+    if _read_only(out):
+        raise BadInput(
+            "out is read-only; open it for writing (mode 'r+' or 'w+' of a memory map, 'r+' of a Zarr array)."
+        )
+    if _repeats(out):
+        raise BadInput(
+            "Entries of out share memory, as those of an expanded tensor do; give an array of its own: out.clone()."
+        )
+
+
+def _read_only(out: Any) -> bool:
+    return not out.flags.writeable if isinstance(out, np.ndarray) else bool(getattr(out, "read_only", False))
+
+
+def _repeats(out: Any) -> bool:
+    if not isinstance(out, Tensor | np.ndarray):
+        return False
+    strides = out.stride() if isinstance(out, Tensor) else out.strides
+    return any(step == 0 and size > 1 for step, size in zip(strides, out.shape, strict=True))
+
+
+def _shared(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor | np.ndarray) and isinstance(other, Tensor | np.ndarray):
+        return np.may_share_memory(_view(one), _view(other), max_work=_WORK)  # type: ignore[arg-type]  # the stubs know two of its values
+    paths = [str(getattr(array, "store_path", "")) for array in (one, other)]  # of Zarr arrays
+    return one is other or (paths[0] != "" and paths[0] == paths[1])
+
+
+class _Addresses:
+    """Where the entries of a tensor lie, on whatever device, for NumPy to compare; nothing is read there."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        size = tensor.element_size()
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{size}",
+            "shape": tuple(tensor.shape),
+            "strides": tuple(step * size for step in tensor.stride()),
+            "data": (tensor.data_ptr(), False),
+        }
+
+
+def _view(array: Array) -> npt.NDArray[Any]:
+    if isinstance(array, np.ndarray):
+        return array
+    if array.layout != torch.strided or array.numel() == 0:
+        return np.empty(0)
+    return np.asarray(_Addresses(array))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelTile:
+    """The entries of the kernels in `rows` × `columns`; a kernel that was not asked for is None."""
+
+    rows: slice
+    columns: slice
+    conjugate: Any = None
+    tangent: Any = None
+    preactivation: Any = None
+
+    @property
+    def mirrored(self) -> KernelTile:
+        """The tile across the diagonal of a symmetric kernel."""
+        across = {name: None if (own := getattr(self, name)) is None else own.T for name in KERNELS}
+        return KernelTile(self.columns, self.rows, **across)
+
+
+@torch.no_grad()
+def kernel_tiles(
+    net: Network,
+    x: Array,
+    x2: Array | None = None,
+    tile: TileSize = None,
+    *,
+    kernels: str | Sequence[str] = ("conjugate", "tangent"),
+    tau0: float | None = None,
+) -> Iterator[KernelTile]:
+    """The exact kernels of x (against x2), tile by tile, each entry once; `tile` is a side, or (rows, columns).
+
+    Of a symmetric kernel (no x2) a triangle is computed: each tile off the diagonal is followed by its mirror image. Rows that
+    are whole come with `tile=(rows, len(x2))`, and x2 = x where the kernel is square.
+    """
+    names = kernel_names(kernels)
+    prepared = prepare(net, x, x2, tau0, tangent=names != ("conjugate",))
+    n, n2 = prepared.shape
+    hand_back = like(x)
+    sides = tile_size(tile, prepared.rows.device)
+    if prepared.symmetric and sides[0] != sides[1]:
+        raise BadInput(
+            f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
+        )
+    for rows, columns in tile_pairs(n, None if prepared.symmetric else n2, sides):
+        values = prepared.tile(rows, columns, names)
+        found = KernelTile(rows, columns, **{k: hand_back(v) for k, v in zip(names, values, strict=True)})
+        yield found
+        if prepared.symmetric and rows != columns:
+            yield found.mirrored

@@ -1,0 +1,106 @@
+"""What to precondition a kernel's systems by, as values: nothing, Nyström, the sharp kernel, or one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from notsodeep.arguments import count, instance
+from notsodeep.arguments import seed as checked_seed
+from notsodeep.kernels.structured.sharp import sharp_kernel
+from notsodeep.linalg.preconditioners import Chained, Preconditioner, identity, made_positive, nystrom, whitened
+from notsodeep.theory.architecture import Network
+
+_FLOOR = 1e-3
+"""The smallest diagonal of the sharp kernel in a preconditioner, relative to the mean of the kernel's."""
+
+
+class RidgedKernel(Protocol):
+    """What a preconditioner is made from: products with K + diag(ridge), and what K is the kernel of."""
+
+    net: Network
+    kernel: str
+    tau0: float | None
+    ridge: Tensor
+
+    @property
+    def samples(self) -> Tensor: ...
+
+    def matvec(self, v: Any) -> Any: ...
+
+
+class Preconditioning(Protocol):
+    """A choice of preconditioner."""
+
+    def of(self, operator: RidgedKernel) -> Preconditioner: ...
+
+
+@dataclass(frozen=True)
+class Plain:
+    """None: P = I."""
+
+    def of(self, operator: RidgedKernel) -> Preconditioner:
+        return identity(len(operator.samples), operator.samples)
+
+
+@dataclass(frozen=True)
+class Nystrom:
+    """The randomised Nyström approximation of rank `rank`, for one product with as many vectors (`nystrom`)."""
+
+    rank: int = 400
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        count(self.rank, "rank")
+        checked_seed(self.seed)
+
+    def of(self, operator: RidgedKernel) -> Preconditioner:
+        level = float(operator.ridge.min())
+
+        def product(v: Tensor) -> Tensor:
+            image: Tensor = operator.matvec(v) - level * v
+            return image
+
+        return nystrom(product, operator.ridge, self.rank, level, torch.Generator().manual_seed(self.seed))
+
+
+@dataclass(frozen=True)
+class Sharp:
+    """The sharp kernel plus the ridge, for no product at all (`sharp_kernel`), made positive definite where it is not."""
+
+    directions: int = 10
+
+    def __post_init__(self) -> None:
+        count(self.directions, "directions", least=0)
+
+    def of(self, operator: RidgedKernel) -> Preconditioner:
+        sharp = sharp_kernel(operator.net, operator.samples, operator.kernel, operator.tau0, self.directions)
+        floor = _FLOOR * float(sharp.diagonal().mean())
+        return made_positive(sharp.add_ridge(operator.ridge), floor)
+
+
+@dataclass(frozen=True)
+class SharpNystrom:
+    """The sharp kernel, and a Nyström approximation of what it leaves: of L⁻¹(K + ridge·I)L⁻ᵀ with P = LLᵀ the sharp one.
+
+    The sharp kernel knows the flat part of the spectrum, of which Nyström sees nothing; Nyström finds the close neighbours of
+    real data, which an expansion in small correlations misses. The rank is at most n.
+    """
+
+    rank: int = 400
+    sharp: Sharp = field(default_factory=Sharp)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        count(self.rank, "rank")
+        instance(self.sharp, Sharp, "sharp", "Sharp(), or Sharp(directions)")
+        checked_seed(self.seed)
+
+    def of(self, operator: RidgedKernel) -> Preconditioner:
+        first = self.sharp.of(operator)
+        generator, rank = torch.Generator().manual_seed(self.seed), min(self.rank, len(operator.ridge))
+        second = nystrom(whitened(operator.matvec, first), operator.ridge, rank, generator=generator)
+        return Chained(first, second)

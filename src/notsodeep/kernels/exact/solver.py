@@ -1,0 +1,201 @@
+"""A network and its samples, prepared once: any tile of its exact kernels can then be asked for."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from notsodeep.arguments import norm
+from notsodeep.arrays import Array, refuse_beyond, samples, unwritten
+from notsodeep.errors import BadInput, NotContractive, NumericsWarning
+from notsodeep.kernels.exact.compiled.engine import Engine, engine_for
+from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
+from notsodeep.kernels.exact.tiles import fill
+from notsodeep.theory.admissible import follows, largest_var_a
+from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.statistics import root_mean_square, squared_norms
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The samples of both sides, in their own dtype, and the pair equation of all of them in float64."""
+
+    rows: Tensor
+    columns: Tensor
+    equation: PairEquation
+    symmetric: bool
+    fused: bool = True
+    """Whether a fused solver may be used where there is one; it is for speed alone."""
+    eager: bool = False
+    """Whether it is used for however few samples, as where one waits for every answer and the first may take its time."""
+    paired: bool = False
+    """Whether sample i of the rows is sample i of the columns, as in a symmetric kernel and where x2 equals x"""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.columns)
+
+    @cached_property
+    def engine(self) -> Engine | None:
+        return engine_for(self.equation, self.rows, self.columns, self.symmetric, self.eager) if self.fused else None
+
+    def tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """The wanted kernels of the pairs in `left` × `right`, in the samples' dtype."""
+        if self.engine is None:
+            values = self._plain_tile(left, right, wanted)
+        else:
+            shape = left.stop - left.start, right.stop - right.start
+            values = tuple(unwritten(*shape, self.rows) for _ in wanted)
+            self.engine.tile(left, right, wanted, values)
+        own = self._own(left, right)
+        if own is not None:
+            exact = self.equation.diagonal(slice(left.start + int(own[0][0]), left.start + int(own[0][-1]) + 1))
+            for value, name in zip(values, wanted, strict=True):
+                value[own] = getattr(exact, name).to(value.dtype)
+        return values
+
+    def fill(self, outputs: tuple[Any, ...], wanted: tuple[str, ...]) -> None:
+        """Write all of the wanted kernels; of a symmetric one a triangle is computed, and both are written."""
+        direct = all(self._direct(output, outputs[0]) for output in outputs)
+        if self.engine is None or not direct:
+            fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, wanted))
+            return
+        self.engine.fill(outputs, wanted)
+        if self.paired:
+            exact = self.equation.diagonal(slice(len(self.rows)))
+            for output, name in zip(outputs, wanted, strict=True):
+                output.diagonal().copy_(getattr(exact, name))
+
+    def _direct(self, output: Any, first: Any) -> bool:
+        """Whether an engine may write there: entries of a row side by side, all outputs laid out alike."""
+        if not isinstance(output, Tensor) or output.dtype != self.rows.dtype or output.device != self.rows.device:
+            return False
+        return output.stride() == first.stride() and output.stride(1) == 1
+
+    def _plain_tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
+        n = len(self.rows)
+        shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
+        gram = self.rows[left].to(torch.float64) @ self.columns[right].to(torch.float64).T
+        own = self._own(left, right)
+        if own is not None:
+            gram[own] = 0.0  # ρ = 1 there is the hardest pair, and the diagonal has its own exact formula
+        kernels = self.equation.tile(left, shifted, gram)
+        return tuple(getattr(kernels, name).to(self.rows.dtype) for name in wanted)
+
+    def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
+        """Where in the tile a sample meets itself."""
+        if not self.paired:
+            return None
+        first, last = max(left.start, right.start), min(left.stop, right.stop)
+        if first >= last:
+            return None
+        index = torch.arange(first, last, device=self.rows.device)
+        return index - left.start, index - right.start
+
+
+def prepare(
+    net: Network,
+    x: Array,
+    x2: Array | None = None,
+    tau0: float | None = None,
+    tangent: bool = True,
+    fused: bool = True,
+    eager: bool = False,
+) -> Prepared:
+    """All that is O(n): the variances, moments and coefficients of every sample. `tangent` refuses a network without one."""
+    rows = samples(x)
+    columns = rows if x2 is None else samples(x2, "x2").to(rows)
+    refuse_other_features(rows, columns)
+    norms2 = squared_norms(rows)
+    both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
+    equation = equation_of_norms(net, both, tau0, norms2, tangent)
+    diagonal = equation.diagonal(slice(None))
+    refuse_beyond(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
+    if tangent:
+        refuse_without_tangent(net, diagonal, both, tau0)
+        refuse_beyond(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
+    paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
+    if isinstance(equation, ImplicitPairs) and equation.several_roots:
+        equation.tell_apart(rows if x2 is None else torch.cat([rows, columns]))
+    return Prepared(rows, columns, equation, x2 is None, fused, eager, paired)
+
+
+def refuse_other_features(x: Tensor, x2: Tensor) -> None:
+    if x.shape[1] != x2.shape[1]:
+        raise BadInput(f"x has {x.shape[1]} features and x2 has {x2.shape[1]}; they must agree.")
+
+
+def pair_equation(net: Network, x: Tensor, tau0: float | None) -> PairEquation:
+    """The equation of `net` on samples (n, p), with a DEQ centred at τ0, or at that of the samples."""
+    return equation_of_norms(net, squared_norms(x), tau0)
+
+
+def equation_of_norms(
+    net: Network, norms2: Tensor, tau0: float | None, of: Tensor | None = None, tangent: bool = False
+) -> PairEquation:
+    """The same from ‖x_i‖² in float64 alone; τ0 is that of the squared norms `of`, where these are not all of them."""
+    if isinstance(net, Explicit):
+        return ExplicitPairs(net, norms2)
+    if not isinstance(net, Implicit):
+        raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
+    if tau0 is not None:
+        tau0 = norm(tau0)
+    elif net.centre:
+        tau0 = root_mean_square(norms2 if of is None else of)
+    try:
+        equation = ImplicitPairs(net if tau0 is None else net.centred(tau0), norms2)
+    except NotContractive as error:
+        if not net.centre:
+            raise
+        # Said of the present offset, which is another one for every σ_a².
+        bound = largest_var_a(net, norms2, tau0, tangent)
+        raise NotContractive(
+            f"{net} has no equilibrium on this data: the variance of its features grows without end. {_remedy(net, bound)}",
+            **{**error.data, "largest_var_a": bound},
+        ) from None
+    net.warn_unless_contractive()
+    if equation.several_roots:
+        power = net.var_a * float(equation.moments.q.max())
+        warnings.warn(
+            f"σ_a² E[φ'²(τξ)] = {power:.4g} ≥ 1 for {net}: inputs that differ by however little drift apart on the way to the "
+            f"equilibrium, so the conjugate kernel jumps between equal and nearly equal samples. Lower var_a for a smooth one.",
+            NumericsWarning,
+            stacklevel=4,
+        )
+    return equation
+
+
+def refuse_without_tangent(
+    net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None
+) -> None:
+    """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1. With the squared norms of the samples the
+    remedy is one that holds for them."""
+    slope = float(diagonal.slope.max())
+    if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
+        raise BadInput(
+            f"{net} has no tangent kernel: an activation that jumps, or is infinitely steep somewhere, has E[φ'²] = ∞. Its "
+            "conjugate kernel exists."
+        )
+    if isinstance(net, Implicit) and net.var_a * slope >= 1.0:
+        bound = 1.0 / slope if norms2 is None else largest_var_a(net, norms2, tau0, tangent=True)
+        raise NotContractive(
+            f"The tangent kernel of {net} does not exist: σ_a² E[φ'²(τξ)] = {net.var_a * slope:.4g} ≥ 1 on this data, so a "
+            f"gradient grows at every step towards the equilibrium. {_remedy(net, bound)}",
+            left=net.var_a * slope,
+            right=1.0,
+            largest_var_a=bound,
+        )
+
+
+def _remedy(net: Implicit, bound: float) -> str:
+    if bound == 0.0:
+        return "No var_a works: scale the data down, or take another activation."
+    digits = 3 - math.floor(math.log10(bound))
+    below = math.floor(bound * 10.0**digits) / 10.0**digits  # not rounded up
+    return f"Take var_a = {below:.4g} or less (with var_b = {'1 − var_a' if follows(net) else f'{net.var_b:g}'})."

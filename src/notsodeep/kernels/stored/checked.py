@@ -1,0 +1,48 @@
+"""Kernels read back from a Zarr group, with a check of every chunk that is read. (Imported only where Zarr is.)"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from zarr import open_group
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore, WrapperStore
+
+from notsodeep.errors import BadInput
+from notsodeep.kernels.stored.seals import AGAIN
+from notsodeep.kernels.stored.store import KernelStore, described
+
+_CHUNK = re.compile(r"(\w+)/c/(\d+)/(\d+)")
+
+
+def open_checked(folder: Path) -> Any:
+    """The group in `folder`, for reading; a chunk that is not what was written is `BadInput` when it is read."""
+    kernels = KernelStore(folder, described(folder))
+    return open_group(_Checked(LocalStore(folder, read_only=True), kernels), mode="r")
+
+
+class _Checked(WrapperStore[LocalStore]):
+    """The files of a folder. Zarr itself would read a chunk that is gone as NaN, and one in a wrong place as it is."""
+
+    def __init__(self, store: LocalStore, kernels: KernelStore) -> None:
+        super().__init__(store)
+        self._kernels = kernels
+
+    def _with_store(self, store: LocalStore) -> _Checked:
+        return _Checked(store, self._kernels)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        chunk = _CHUNK.fullmatch(key)
+        if chunk is None or chunk[1] not in self._kernels.about["kernels"]:
+            return await super().get(key, prototype, byte_range)
+        found = await super().get(
+            key, prototype
+        )  # all of it: Zarr asks for a part of a chunk only where it has no checksum
+        content = None if found is None else found.as_numpy_array()
+        wrong = self._kernels.fault(chunk[1], (int(chunk[2]), int(chunk[3])), content)
+        if wrong is not None:
+            raise BadInput(f"{str(self._store.root / key)!r} {wrong}. {AGAIN}")
+        return found

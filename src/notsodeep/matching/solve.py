@@ -1,0 +1,113 @@
+"""Find the member of a family whose scalars agree with a target."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from notsodeep.arguments import shown
+from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.matching.families import Family
+from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Scalars, scalars
+from notsodeep.tolerances import MATCH_RTOL
+
+_POLISHED, _WORTH_POLISHING = 1e-13, 1e-4
+MATCHES: dict[str, tuple[str, ...]] = {
+    "conjugate": ("gamma", "alpha1", "alpha2", "alpha3"),
+    "tangent": ("kappa", "beta1", "beta2", "beta3"),
+}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The best member that was found, whether or not it matches."""
+
+    explicit: Explicit
+    scalars: Scalars
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def residual(self) -> float:
+        """The largest gap of a matched scalar."""
+        return max(c.gap for c in self.comparisons)
+
+    @property
+    def matches(self) -> bool:
+        return self.residual <= MATCH_RTOL
+
+
+def matching(family: Family, target: Scalars, match: str) -> Fit | None:
+    """The member that matches, of several the one with the smallest weights; None if there is none."""
+    found = []
+    for unknowns in family.candidates(target, match):
+        candidate = _member(family, target, match, unknowns)
+        if _POLISHED < candidate.residual <= _WORTH_POLISHING:
+            unknowns, candidate = _polished(family, target, match, unknowns)
+        if candidate.matches:
+            found.append((math.hypot(*unknowns), candidate))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def nearest(family: Family, target: Scalars, match: str) -> Fit:
+    """The member that comes closest, from each of the family's starts."""
+    fits = [_polished(family, target, match, start)[1] for start in family.starts]
+    return min(fits, key=lambda candidate: candidate.residual)
+
+
+def _member(family: Family, target: Scalars, match: str, unknowns: tuple[float, ...]) -> Fit:
+    explicit = family.build(tuple(float(u) for u in unknowns), target.tau0)
+    with warnings.catch_warnings():
+        # Each member is centred by construction, up to the round-off that a solver's extreme guesses magnify.
+        warnings.simplefilter("ignore", NumericsWarning)
+        reached = scalars(explicit, target.tau0)
+    return Fit(explicit, reached, compare_scalars(target, reached, matched_names(match)))
+
+
+def _polished(family: Family, target: Scalars, match: str, start: tuple[float, ...]) -> tuple[tuple[float, ...], Fit]:
+    """Least squares on the relative gaps."""
+
+    def gaps(unknowns: np.ndarray) -> np.ndarray:
+        comparisons = _member(family, target, match, tuple(unknowns)).comparisons
+        return np.array([(c.reached - c.target) / c.scale for c in comparisons])
+
+    found = least_squares(gaps, start, method="trf", x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
+    unknowns = tuple(float(u) for u in found.x)
+    return unknowns, _member(family, target, match, unknowns)
+
+
+def matched_names(match: str) -> tuple[str, ...]:
+    """The four scalars that decide the kernel `match`."""
+    if not isinstance(match, str) or match not in MATCHES:
+        raise BadInput(f"There is no kernel {shown(match)} to match; choose {' or '.join(MATCHES)}.")
+    return MATCHES[match]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One scalar of the DEQ beside that of the explicit network."""
+
+    name: str
+    target: float
+    reached: float
+    scale: float
+
+    @property
+    def gap(self) -> float:
+        """|reached − target|/scale."""
+        return abs(self.reached - self.target) / self.scale
+
+
+def compare_scalars(target: Scalars, reached: Scalars, names: tuple[str, ...]) -> tuple[Comparison, ...]:
+    """γ (or κ) relative to itself; each α (or β) relative to the largest of the three, since a tiny one (α2 = 0 for an odd
+    activation) has no scale of its own."""
+    wanted = {name: float(getattr(target, name)) for name in names}
+    largest = max(abs(value) for name, value in wanted.items() if name[-1].isdigit())
+    return tuple(
+        Comparison(name, value, float(getattr(reached, name)), largest if name[-1].isdigit() else abs(value))
+        for name, value in wanted.items()
+    )

@@ -1,0 +1,170 @@
+"""A feed-forward network of finite width."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from notsodeep import arrays as checks
+from notsodeep.arguments import count, flag, is_whole, shown
+from notsodeep.arguments import path as checked_path
+from notsodeep.arrays import refuse_if_too_large
+from notsodeep.errors import BadInput
+from notsodeep.models.export.onnx import to_onnx
+from notsodeep.models.export.source import to_source
+from notsodeep.runtime.files import write_whole
+from notsodeep.theory.architecture import Explicit
+
+
+class ENN(nn.Module):
+    """x^(l) = σ_l(W_l x^(l−1))/√m_l for l = 1 … L, and out = R x^(L); all weights N(0, 1) at the start.
+
+    `width` is one number, or one a layer. Without `out_features` the module returns its features x^(L). `frozen` names weights
+    that are not trained: "hidden", "readout".
+
+    Ref: docs/theory.md, section 5.
+    """
+
+    def __init__(
+        self,
+        net: Explicit,
+        in_features: int,
+        width: int | Sequence[int],
+        out_features: int | None = None,
+        *,
+        bias: bool = False,
+        readout_bias: bool = False,
+        frozen: Iterable[str] = (),
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(net, Explicit):
+            raise BadInput(f"ENN takes an Explicit network, got {type(net).__name__}; a DEQ takes an Implicit one.")
+        self.net = net
+        self.in_features = count(in_features, "in_features")
+        self.widths = _widths(width, net.depth)
+        self.out_features = None if out_features is None else count(out_features, "out_features")
+        still = checks.names(frozen, ("hidden", "readout"), "frozen")
+        generator, device, dtype = checks.drawing(generator, device, dtype)
+        bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
+        sizes = zip(self.widths, (self.in_features, *self.widths), strict=False)
+        self.weights = nn.ParameterList(gaussian(rows, columns, generator, device, dtype) for rows, columns in sizes)
+        self.biases = (
+            nn.ParameterList(torch.zeros(m, device=device, dtype=dtype) for m in self.widths) if bias else None
+        )
+        self.readout = Readout(self.widths[-1], self.out_features, readout_bias, generator, device, dtype)
+        self.weights.requires_grad_("hidden" not in still)
+        if self.biases is not None:
+            self.biases.requires_grad_("hidden" not in still)
+        self.readout.requires_grad_("readout" not in still)
+
+    @property
+    def width(self) -> int:
+        return self.widths[-1]
+
+    def features(self, x: Tensor) -> Tensor:
+        """(…, m): x^(L)."""
+        x = checks.batch(x, self.in_features, self.weights[0], "ENN")
+        for layer, (sigma, weight) in enumerate(zip(self.net.layers, self.weights, strict=True)):
+            h = functional.linear(x, weight, None if self.biases is None else self.biases[layer])
+            x = _scaled(sigma(h), 1.0 / math.sqrt(len(weight)))
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, out_features), or the features where there is no readout."""
+        out: Tensor = self.readout(self.features(x))
+        return out
+
+    def flops(self) -> int:
+        """Multiplications and additions of the matrix products, a sample."""
+        hidden: int = sum(2 * weight.numel() for weight in self.weights)
+        return hidden + self.readout.flops()
+
+    def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
+        """Write the network as one ONNX file, checked against this module (see `export.to_onnx`)."""
+        return to_onnx(self, path, check=check)
+
+    def to_source(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The text of a program that holds the network and its weights, and needs torch alone; also written to `path`, if
+        given."""
+        text = to_source(self)
+        if path is not None:
+            write_whole(checked_path(path), lambda to: to.write_text(text, encoding="utf-8"))
+        return text
+
+    def extra_repr(self) -> str:
+        widths = self.widths[0] if len(set(self.widths)) == 1 else self.widths
+        return f"{self.net}, in_features={self.in_features}, width={widths}, out_features={self.out_features}"
+
+
+class Readout(nn.Module):
+    """out = R z (+ c), R of N(0, 1): z carries its own 1/√m. Without `out_features`, out = z."""
+
+    def __init__(
+        self,
+        width: int,
+        out_features: int | None,
+        bias: bool,
+        generator: torch.Generator | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        if bias and out_features is None:
+            raise BadInput("readout_bias needs a readout: give out_features.")
+        self.weight = None if out_features is None else gaussian(out_features, width, generator, device, dtype)
+        self.bias = nn.Parameter(torch.zeros(out_features or 0, device=device, dtype=dtype)) if bias else None
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z if self.weight is None else functional.linear(z, self.weight, self.bias)
+
+    def flops(self) -> int:
+        return 0 if self.weight is None else 2 * self.weight.numel()
+
+    def extra_repr(self) -> str:
+        return "none" if self.weight is None else f"{tuple(self.weight.shape)}, bias={self.bias is not None}"
+
+
+def gaussian(
+    rows: int,
+    columns: int,
+    generator: torch.Generator | None,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+) -> nn.Parameter:
+    """A (rows, columns) parameter of N(0, 1), drawn on the generator's own device: the same numbers wherever it ends up."""
+    place = torch.device("cpu" if device is None else device)
+    if place.type != "meta":
+        what = f"A weight of {rows} × {columns}"
+        refuse_if_too_large(rows, columns, dtype or torch.get_default_dtype(), place, "a narrower network", what)
+    where = device if generator is None else generator.device
+    drawn = torch.randn(rows, columns, generator=generator, device=where, dtype=dtype)
+    return nn.Parameter(drawn if device is None else drawn.to(device))
+
+
+def _scaled(fresh: Tensor, factor: float) -> Tensor:
+    """factor·fresh, in place where no gradient needs what was there."""
+    return fresh * factor if torch.is_grad_enabled() else fresh.mul_(factor)
+
+
+def _widths(width: int | Sequence[int], depth: int) -> tuple[int, ...]:
+    if is_whole(width):
+        return (count(width, "width"),) * depth
+    if not isinstance(width, list | tuple):
+        raise BadInput(
+            f"width must be a whole number ≥ 1, or one for each of {depth} hidden layers; got {shown(width)}."
+        )
+    widths = tuple(count(m, "width") for m in width)
+    if len(widths) != depth:
+        raise BadInput(
+            f"width has {len(widths)} entries for a network of {depth} hidden layers; give one number, or {depth}."
+        )
+    return widths

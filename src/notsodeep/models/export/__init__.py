@@ -1,0 +1,1 @@
+"""Networks as ONNX files and as source that needs torch alone."""

@@ -1,0 +1,322 @@
+"""A network as an ONNX file."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import io
+import logging
+import math
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from notsodeep.arguments import flag
+from notsodeep.arguments import path as checked_path
+from notsodeep.errors import BadInput, NotSoDeepError
+from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
+from notsodeep.models.export.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
+from notsodeep.runtime.files import write_whole
+
+_LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
+_CHECKED_SIZES = (1, 5)
+_ONE_AT_A_TIME = threading.RLock()
+"""torch's exporter patches modules and keeps its place in globals: two at once fail, and so may what runs meanwhile."""
+_NO_OPERATOR = ("DispatchError", "ConversionError", "UnsupportedOperatorError")  # the exporter's names for it
+_TOLD = "notsodeep.fixed_points"  # the key of what stands for them, among the file's properties
+_SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
+_FLOAT, _DOUBLE = 1, 11  # ONNX's numbers of the types
+
+
+def to_onnx(
+    module: nn.Module,
+    path: str | os.PathLike[str],
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    how: How = Loop(),  # noqa: B008 (a frozen value)
+    *,
+    check: bool = True,
+) -> Path:
+    """Write `module` as one ONNX file with all its weights: input "x", output "out", any number of samples.
+
+    With several inputs they are called "x1", "x2" …, and several outputs "out1", "out2" … A fixed point, a DEQ's or one that
+    the module solves with `fixed_point`, becomes what `how` says; what that was is among the file's properties, as
+    "notsodeep.fixed_points", and in the ``written`` of an `exporting` around.
+
+    In float64 the file is exact to round-off, but for erf and GELU, which ONNX Runtime knows in float32 only, and numbers in
+    some of torch's own activations, which the exporter rounds to it.
+
+    Args:
+        module: A DEQ, an ENN, or any module together with an example.
+        path: Where the file is written; one that is there is replaced when all went well.
+        example: Inputs of the module: a tensor, or a tuple of them, one row for each sample. A DEQ or an ENN needs none.
+        how: `Loop()`, a loop of plain steps that ends when every sample has converged, or `Steps(count)`.
+        check: Whether to run the file with ONNX Runtime, on the example and on another number of samples, and to compare it
+            with the module in eval mode.
+
+    Returns:
+        The path.
+
+    Raises:
+        NoMatch: An output differs by more than 1e-5 of the largest one, or than 100 times the tolerance of a fixed point; no
+            file is left.
+        NotConverged: The loop of plain steps does not reach the solution that the module's own solver finds.
+        BadInput: The module cannot be written, does not take the example or returns more than tensors; or a package is missing.
+    """
+    _require_packages()
+    target, check = checked_path(path), flag(check, "check")
+    if not isinstance(module, nn.Module):
+        raise BadInput(
+            f"to_onnx takes a torch module, got {type(module).__name__}: put a function into the forward of an nn.Module."
+        )
+    inputs, dtype = _own_example(module) if example is None else _given_example(module, example)
+    size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
+    if size > _LARGEST:
+        raise BadInput(
+            f"The weights take {size / 2**30:.2f} GiB and one ONNX file holds 2 GiB at most; make the network narrower, or "
+            "write it with nsd.save.",
+            bytes=size,
+        )
+    # A copy on the CPU: the graph does not depend on the device, and the module stays as it is.
+    fixed = copy.deepcopy(module).cpu().eval()
+    with _ONE_AT_A_TIME, exporting(how) as graph:
+        for count in inputs.sizes:
+            outputs, tried = _rehearsed(fixed, inputs.of_size(count), graph)
+            if check:
+                require_converged(fixed, inputs.of_size(count), tried)
+
+        def write(to: Path) -> None:
+            to.write_bytes(_exported(fixed, inputs, dtype, outputs, graph))
+            if check:
+                check_file(fixed, to, inputs, dtype, tried)
+
+        return write_whole(target, write)
+
+
+def _require_packages() -> None:
+    missing = [name for name in ("onnx", "onnxscript") if not _there(name)]
+    if missing:
+        raise BadInput(f"ONNX files need {' and '.join(missing)}: pip install 'notsodeep[onnx]'.")
+
+
+def _there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # a module that was put in sys.modules by hand, or None in its place
+        return False
+
+
+def _own_example(module: nn.Module) -> tuple[Example, torch.dtype]:
+    """Samples, (n, p), like those that one of our networks was made for, and its dtype."""
+    features, weight = getattr(module, "in_features", None), next(module.parameters(), None)
+    if not isinstance(features, int) or weight is None:
+        raise BadInput(
+            f"to_onnx takes a network with in_features and weights, an ENN or a DEQ; got {type(module).__name__}. For another "
+            "module pass inputs of it: to_onnx(module, path, example=x)."
+        )
+    dtype = _required(weight.dtype)
+    draw = torch.Generator().manual_seed(0)
+    scale = float(getattr(module, "tau0", 1.0)) / math.sqrt(features)
+    x = [torch.randn(count, features, generator=draw, dtype=torch.float64) for count in _CHECKED_SIZES]
+    return Example(((scale * torch.cat(x)).to(dtype),)), dtype
+
+
+def _given_example(module: nn.Module, example: object) -> tuple[Example, torch.dtype]:
+    inputs = Example.of(example)
+    dtypes = (t.dtype for t in (*module.parameters(), *inputs.tensors) if t.is_floating_point())
+    return inputs, _required(next(dtypes, torch.float32))
+
+
+def _required(dtype: torch.dtype) -> torch.dtype:
+    if dtype not in RTOL:
+        raise BadInput(
+            f"ONNX Runtime cannot run a network of {str(dtype).removeprefix('torch.')}; write a float32 copy: "
+            "copy.deepcopy(module).float()."
+        )
+    return dtype
+
+
+def _rehearsed(module: nn.Module, inputs: tuple[Tensor, ...], graph: Exporting) -> tuple[int, tuple[Written, ...]]:
+    """How many outputs the module has for `inputs`, and what stands for its fixed points.
+
+    Raises:
+        BadInput: It does not take these inputs, or returns something else than tensors.
+    """
+    given = ", ".join(f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in inputs)
+    try:
+        answer, tried = graph.rehearse(module, *inputs)
+    except NotSoDeepError:
+        raise
+    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+        raise BadInput(
+            f"{described(module)} fails on the example, here with {given}: {line(error)} Pass inputs as its forward takes "
+            "them, one row for each sample: example=x, or example=(x, y) for forward(x, y)."
+        ) from error
+    outputs = pytree.tree_leaves(answer)
+    kinds = [type(output).__name__ for output in outputs if not isinstance(output, Tensor)]
+    if kinds or not outputs:
+        raise BadInput(
+            f"{described(module)} returns {' and '.join(sorted(set(kinds))) or 'nothing'} among its {len(outputs)} outputs, "
+            "and an ONNX file has tensors only: let its forward return nothing else, or wrap it in a module that does."
+        )
+    return len(outputs), tried
+
+
+def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: int, graph: Exporting) -> bytes:
+    n = torch.export.Dim("n")
+    with _quiet():
+        try:
+            program = torch.onnx.export(
+                module,
+                inputs.of_size(max(inputs.count, 2)),  # of a single sample the number would be taken for a constant
+                dynamo=True,
+                input_names=inputs.names,
+                output_names=numbered("out", outputs),
+                dynamic_shapes=tuple({0: n} for _ in inputs.tensors),
+                custom_translation_table=translations(dtype),
+                verbose=False,
+            )
+        except Exception as error:  # the exporter has no base class of its own for what it cannot convert
+            raise BadInput(f"{described(module)} cannot be written as ONNX: {line(error)} {_remedy(error)}") from error
+    assert program is not None
+    proto = program.model_proto
+    if not all(given.type.tensor_type.shape.dim[0].dim_param for given in proto.graph.input):
+        raise BadInput(
+            f"{described(module)} cannot be written as ONNX for any number of samples: on the way it became the constant "
+            f"{inputs.count}. Take it from a shape, x.shape[0] or torch.zeros_like(x), not from len(x) or int(…).",
+            samples=inputs.count,
+        )
+    if graph.written:
+        told = proto.metadata_props.add()
+        told.key, told.value = _TOLD, "\n".join(map(str, graph.written))
+    octets: bytes = proto.SerializeToString()
+    return octets
+
+
+def _remedy(error: BaseException) -> str:
+    """What to change: only where the exporter misses an operator it is the module's operations."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    if any(type(cause).__name__ in _NO_OPERATOR for cause in causes):
+        return "Use activations and operations that ONNX has operators for."
+    return (
+        f"That is a {type(causes[-1]).__name__} inside torch's exporter, which need not be the module's fault: try torch.export"
+        " on it, and export nothing with torch in another thread meanwhile; nsd.save and to_source need no exporter."
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's progress, its notes on packages that are not needed, and warnings from inside torch."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+Table = dict[Callable[..., Any], Callable[..., Any]]
+
+
+def translations(dtype: torch.dtype) -> Table:
+    """For torch.onnx.export: torch's operators → the same numbers in ONNX's operators, for a network of this dtype."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def logaddexp(a: Any, b: Any) -> Any:
+        """max(a, b) + log(1 + e^(−|a − b|)): the exporter's own is infinite where e^a or e^b overflows."""
+        smaller = op.Exp(op.Neg(op.Abs(op.Sub(a, b))))
+        return op.Add(op.Max(a, b), op.Log(op.Add(smaller, op.CastLike(_constant(1.0), smaller))))
+
+    always: Table = {torch.ops.aten.logaddexp.default: logaddexp}
+    return always | _rounded() | _in_float32_only() if dtype == torch.float64 else always
+
+
+def _constant(value: float) -> Any:
+    from onnxscript import ir, opset18
+
+    op: Any = opset18
+    return op.Constant(value=ir.tensor(float(value), dtype=ir.DataType.DOUBLE))
+
+
+def _rounded() -> Table:
+    """Operators whose numbers the exporter rounds to float32."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def scalar_tensor(s: float, dtype: int = _DOUBLE, **_: Any) -> Any:
+        exact = _constant(s)  # the exporter's own goes through float32
+        return exact if dtype == _DOUBLE else op.Cast(exact, to=dtype)
+
+    def full_like(x: Any, fill_value: float, dtype: int = _DOUBLE, **_: Any) -> Any:
+        return op.Expand(scalar_tensor(fill_value, dtype), op.Shape(x))
+
+    def hardtanh(x: Any, low: float = -1.0, high: float = 1.0) -> Any:
+        return op.Clip(x, _constant(low), _constant(high))
+
+    def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
+        """A Clip: from Max and Min the exporter's optimiser makes one too, but loses its bounds where x has two of them."""
+        if all(bound is None or (bound.shape is not None and len(bound.shape) == 0) for bound in (low, high)):
+            return op.Clip(x, low, high)
+        x = x if low is None else op.Max(x, low)
+        return x if high is None else op.Min(x, high)
+
+    aten = torch.ops.aten
+    return {
+        aten.scalar_tensor.default: scalar_tensor,
+        aten.full_like.default: full_like,
+        aten.hardtanh.default: hardtanh,
+        aten.clamp.Tensor: clamp,
+    }
+
+
+def _in_float32_only() -> Table:
+    """Operators that ONNX Runtime has in float32 only, made of others."""
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def leaky_relu(x: Any, slope: float = 0.01) -> Any:
+        return op.Where(op.Greater(x, _constant(0.0)), x, op.Mul(x, _constant(slope)))
+
+    def elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
+        """scale·x for x > 0, scale·alpha·(e^(input_scale·x) − 1) below."""
+        power = op.Exp(op.Mul(_constant(input_scale), op.Clip(x, None, _constant(0.0))))
+        below = op.Mul(_constant(scale * alpha), op.Sub(power, _constant(1.0)))
+        return op.Where(op.Greater(x, _constant(0.0)), op.Mul(_constant(scale), x), below)
+
+    def selu(x: Any) -> Any:
+        return elu(x, _SELU_ALPHA, _SELU_SCALE)
+
+    def erf(x: Any) -> Any:
+        return op.Cast(op.Erf(op.Cast(x, to=_FLOAT)), to=_DOUBLE)
+
+    def atan(x: Any) -> Any:
+        """a + (x cos a − sin a)/(cos a + x sin a), a = atan(x) in float32: tan of what a misses, and that is its cube off."""
+        first = op.Cast(op.Atan(op.Cast(x, to=_FLOAT)), to=_DOUBLE)
+        sine, cosine = op.Sin(first), op.Cos(first)
+        missed = op.Div(op.Sub(op.Mul(x, cosine), sine), op.Add(cosine, op.Mul(x, sine)))
+        return op.Add(first, missed)
+
+    aten = torch.ops.aten
+    return {
+        aten.leaky_relu.default: leaky_relu,
+        aten.elu.default: elu,
+        aten.selu.default: selu,
+        aten.erf.default: erf,
+        aten.atan.default: atan,
+    }

@@ -1,0 +1,168 @@
+"""An explicit network as the text of a program that needs torch alone."""
+
+from __future__ import annotations
+
+import base64
+import math
+import textwrap
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.activations.base import Activation
+from notsodeep.errors import BadInput
+from notsodeep.models.export.activation_source import expression
+from notsodeep.theory.architecture import Explicit, Implicit, Stacked
+
+if TYPE_CHECKING:
+    from notsodeep.models.enn import ENN
+
+_COLUMNS = 116  # of a line of weights
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+_DECODE = f'''
+def decode(shape, dtype, text):
+    """The tensor whose little-endian bytes are `text` in base64: four characters of six bits are three bytes."""
+    codes = torch.frombuffer(bytearray("".join(text.split()), "ascii"), dtype=torch.uint8).int()
+    values = torch.zeros(128, dtype=torch.int32)
+    values[list(b"{_ALPHABET}")] = torch.arange(64, dtype=torch.int32)
+    six = values.index_select(0, codes).reshape(-1, 4)
+    words = six[:, 0] << 18 | six[:, 1] << 12 | six[:, 2] << 6 | six[:, 3]
+    octets = torch.stack([words >> 16, words >> 8 & 255, words & 255], dim=1).to(torch.uint8).flatten()
+    size = torch.empty((), dtype=dtype).element_size() * torch.Size(shape).numel()
+    return octets[:size].view(dtype).reshape(shape)
+
+
+def load():
+    """The network with its weights."""
+    network = Network()
+    network.load_state_dict({{name: decode(*stored) for name, stored in WEIGHTS.items()}})
+    return network
+'''
+
+
+def to_source(module: ENN) -> str:
+    """A program that holds the network: `import torch`, its activations, `class Network`, its weights, and `load()`.
+
+        x^(l) = σ_l(W_l x^(l−1) (+ c_l))/√m_l, out = R x^(L) (+ c)
+
+    The weights are inside, as base64 in their own dtype, under the names that they have here: `state_dict`s go both ways. Run
+    as a program it prints one line, its shapes and its norm on a fixed input beside the norm here.
+    """
+    _require_explicit(module)
+    names = _names(module.net.layers)
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    functions = [expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
+    parts = [
+        _header(module),
+        "import torch\n",
+        *("\n" + function for function in functions),
+        _network(module, names),
+        _DECODE,
+        _weights(state),
+        _program(module, state),
+    ]
+    return "\n".join(parts)
+
+
+def _require_explicit(module: object) -> None:
+    net = getattr(module, "net", None)
+    if isinstance(module, nn.Module) and isinstance(net, Explicit):
+        return
+    hint = "to_source takes an ENN."
+    if isinstance(net, Implicit):
+        hint = "A DEQ solves for its state with notsodeep's solvers; compile_deq gives the explicit network first."
+    elif isinstance(net, Stacked):
+        hint = "to_explicit turns a DEQ of stacked layers into an ENN."
+    raise BadInput(f"{type(module).__name__} cannot be written as a program of its own. {hint}")
+
+
+def _names(layers: tuple[Activation, ...]) -> dict[Activation, str]:
+    """A name for each distinct activation, in the order of the layers."""
+    distinct = list(dict.fromkeys(layers))
+    return {phi: "sigma" if len(distinct) == 1 else f"sigma_{k}" for k, phi in enumerate(distinct, 1)}
+
+
+def _header(module: ENN) -> str:
+    bias = "" if module.biases is None else " + c_l"
+    out = "x^(L)"
+    if module.readout.weight is not None:
+        out = "R x^(L)" + ("" if module.readout.bias is None else " + c")
+    try:
+        by = f"notsodeep {version('notsodeep')}"
+    except PackageNotFoundError:
+        by = "notsodeep"
+    widths = " → ".join(map(str, (module.in_features, *module.widths)))
+    ends = "" if module.out_features is None else f" → {module.out_features}"
+    return textwrap.dedent(f"""\
+        # A feed-forward network ({widths}{ends}), written by {by}. It needs torch and nothing else.
+        #
+        #     x^(l) = σ_l(W_l x^(l−1){bias})/√m_l for l = 1 … L,   out = {out};   m_l is the width of layer l.
+        #
+        # `load()` gives the network with its weights, a torch.nn.Module that takes x of shape (n, {module.in_features}).
+        """)
+
+
+def _network(module: ENN, names: dict[Activation, str]) -> str:
+    made = ["self.weights = torch.nn.ParameterList(", *_listed(module.weights), ")"]
+    if module.biases is not None:
+        made += ["self.biases = torch.nn.ParameterList(", *_listed(module.biases), ")"]
+    readout, weight, bias = module.readout, "", ""
+    if readout.weight is not None:
+        entries = [("weight", readout.weight), ("bias", readout.bias)]
+        made += ["self.readout = torch.nn.ParameterDict(", "    {"]
+        made += [f'        "{name}": {_empty(p)},' for name, p in entries if p is not None]
+        made += ["    }", ")"]
+        weight, bias = ', self.readout["weight"]', "" if readout.bias is None else ', self.readout["bias"]'
+    steps = []
+    for layer, (sigma, width) in enumerate(zip(module.net.layers, module.widths, strict=True)):
+        shift = "" if module.biases is None else f", self.biases[{layer}]"
+        steps.append(f"h = torch.nn.functional.linear(x, self.weights[{layer}]{shift})")
+        steps.append(f"x = {names[sigma]}(h) * {1.0 / math.sqrt(width)!r}  # 1/√{width}")
+    steps.append(f"return torch.nn.functional.linear(x{weight}{bias})" if weight else "return x")
+    indented = ("\n".join(f"        {line}" for line in lines) for lines in (made, steps))
+    init, forward = indented
+    ends = module.widths[-1] if module.out_features is None else module.out_features
+    return (
+        f'\nclass Network(torch.nn.Module):\n    """(n, {module.in_features}) to (n, {ends}); all weights 0 until they are '
+        f'loaded."""\n\n    def __init__(self):\n        super().__init__()\n{init}\n\n    def forward(self, x):\n{forward}\n'
+    )
+
+
+def _empty(parameter: Tensor) -> str:
+    shape = ", ".join(map(str, parameter.shape))
+    return f"torch.nn.Parameter(torch.zeros({shape}, dtype={parameter.dtype}))"
+
+
+def _listed(parameters: nn.ParameterList) -> list[str]:
+    return ["    [", *(f"        {_empty(p)}," for p in parameters), "    ]"]
+
+
+def _weights(state: dict[str, Tensor]) -> str:
+    entries = []
+    for name, tensor in state.items():
+        octets = tensor.flatten().view(torch.uint8).numpy().tobytes()
+        # Filled up to whole groups of three bytes, so that there is no padding to take care of.
+        text = base64.b64encode(octets + bytes(-len(octets) % 3)).decode("ascii")
+        rows = "\n".join(text[k : k + _COLUMNS] for k in range(0, len(text), _COLUMNS))
+        entries.append(f'    "{name}": ({tuple(tensor.shape)}, {tensor.dtype}, """\n{rows}\n"""),\n')
+    return "\nWEIGHTS = {\n" + "".join(entries) + "}\n"
+
+
+@torch.no_grad()
+def _program(module: ENN, state: dict[str, Tensor]) -> str:
+    weight = state["weights.0"]
+    x = torch.linspace(-1.0, 1.0, module.in_features, dtype=torch.float64).to(module.weights[0])[None]
+    norm = float(module(x).double().norm())
+    ends = module.widths[-1] if module.out_features is None else module.out_features
+    return textwrap.dedent(f"""\
+
+        if __name__ == "__main__":
+            with torch.no_grad():
+                x = torch.linspace(-1.0, 1.0, {module.in_features}, dtype=torch.float64).to({weight.dtype})
+                norm = float(load()(x[None]).double().norm())
+            print(f"(n, {module.in_features}) -> (n, {ends}), norm of the output at linspace(-1, 1): {{norm:.6g}}; "
+                  "when it was written: {norm:.6g}")
+        """)

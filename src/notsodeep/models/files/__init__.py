@@ -1,0 +1,1 @@
+"""Networks as safetensors files with a description in JSON."""

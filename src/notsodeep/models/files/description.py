@@ -1,0 +1,184 @@
+"""What a module is, apart from its weights, as one JSON record: enough to build it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep import activations
+from notsodeep.activations import Activation, Custom, custom
+from notsodeep.errors import BadInput
+from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
+from notsodeep.fixed_points.plan import Plan
+from notsodeep.fixed_points.precision import FullPrecision, MixedPrecision
+from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
+from notsodeep.fixed_points.splitting import ForwardBackward, PeacemanRachford
+from notsodeep.models.deq import DEQ
+from notsodeep.models.enn import ENN
+from notsodeep.runtime.json_values import from_record, made, to_record
+from notsodeep.theory.architecture import Explicit, Implicit, Stacked
+
+Functions = Mapping[str, Callable[[Tensor], Tensor]]
+Record = dict[str, Any]
+
+_ACTIVATIONS = [
+    kind
+    for kind in vars(activations).values()
+    if isinstance(kind, type) and issubclass(kind, Activation) and kind is not Activation
+]
+_CHOICES = (
+    Plan,
+    Picard,
+    Anderson,
+    Broyden,
+    PeacemanRachford,
+    ForwardBackward,
+    ImplicitAdjoint,
+    PhantomAdjoint,
+    UnrolledAdjoint,
+    FullPrecision,
+    MixedPrecision,
+)
+_KINDS: dict[str, Callable[..., Any]] = {
+    kind.__name__: kind for kind in (*_ACTIVATIONS, Implicit, Explicit, Stacked, *_CHOICES)
+}
+_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+# What may differ between two modules whose weights are still each other's.
+_FREE = ("plan", "adjoint", "frozen", "changed")
+
+
+def describe(module: nn.Module) -> Record:
+    """The record of a DEQ or an ENN; of any other module, the classes of its parts."""
+    if isinstance(module, DEQ):
+        record = {
+            "kind": "DEQ",
+            "net": _net_record(module.net),
+            "in_features": module.in_features,
+            "width": module.width,
+            "out_features": module.out_features,
+            "tau0": module.tau0,
+            "bias": module.bias is not None,
+            "readout_bias": module.readout.bias is not None,
+            "learn_variances": module.log_variances is not None,
+            "well_posed": module.well_posed,
+            "dtype": _dtype_name(module.B),
+            "plan": to_record(module.plan, _KINDS),
+            "adjoint": to_record(module.adjoint, _KINDS),
+            "changed": sorted(module.changed()),
+        }
+    elif isinstance(module, ENN):
+        record = {
+            "kind": "ENN",
+            "net": _net_record(module.net),
+            "in_features": module.in_features,
+            "width": list(module.widths),
+            "out_features": module.out_features,
+            "bias": module.biases is not None,
+            "readout_bias": module.readout.bias is not None,
+            "dtype": _dtype_name(module.weights[0]),
+        }
+    else:
+        parts = (f"{name or 'module'}: {type(part).__qualname__}" for name, part in module.named_modules())
+        return {"kind": "module", "class": type(module).__qualname__, "form": "\n".join(parts)}
+    return record | {"frozen": [name for name, weight in module.named_parameters() if not weight.requires_grad]}
+
+
+def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
+    """The module of a record, on the meta device: its shapes without its numbers, however large a file says that it is."""
+    if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN"):
+        raise BadInput(f"The record is of {_kind(record)}; only a DEQ or an ENN can be built from one.")
+    kinds = _KINDS | {"Custom": _finder(functions or {})}
+    names = {key: record.get(key, []) for key in ("changed", "frozen")}
+    parts = {key: from_record(part, kinds) for key, part in record.items() if key not in names}
+    kind = parts.pop("kind")
+    if parts.get("dtype") not in _DTYPES:
+        raise BadInput(f"There is no dtype {parts.get('dtype')!r}; known are {', '.join(_DTYPES)}.")
+    parts |= {"dtype": _DTYPES[parts["dtype"]], "device": "meta"}
+    if kind == "DEQ":
+        plan = parts.pop("plan", None)
+        if not isinstance(plan, Plan):
+            raise BadInput(f"DEQ cannot be made with plan = {plan!r:.60}.")
+        parts |= {field.name: getattr(plan, field.name) for field in fields(Plan)}
+    module: DEQ | ENN = made(DEQ if kind == "DEQ" else ENN, kind, parts)
+    weights = dict(module.named_parameters())
+    for given in names.values():
+        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+            raise BadInput(f"{kind} has no weights {given!r:.60}.")
+    for name in names["frozen"]:
+        if name not in weights:
+            raise BadInput(f"{kind} has no weights {name!r:.60}.")
+        weights[name].requires_grad_(False)
+    return module
+
+
+def differences(theirs: Record, ours: Record) -> list[str]:
+    """What of the architecture differs, each as "width: 512 in the file, 1024 here"; empty where the weights fit."""
+    names = [name for name in {**ours, **theirs} if name not in _FREE]
+    pairs = {name: (theirs.get(name), ours.get(name)) for name in names if theirs.get(name) != ours.get(name)}
+    if "form" in pairs:
+        pairs["form"] = _first_difference(*map(str, pairs["form"]))
+    return [f"{name}: {_shown(there)} in the file, {_shown(here)} here" for name, (there, here) in pairs.items()]
+
+
+def _first_difference(theirs: str, ours: str) -> tuple[str, str]:
+    """Of two texts, the first lines that differ."""
+    lines = zip_longest(theirs.splitlines(), ours.splitlines(), fillvalue="nothing")
+    return next((there.strip(), here.strip()) for there, here in lines if there != here)
+
+
+def _shown(part: Any) -> str:
+    """A record as a person writes it."""
+    if isinstance(part, dict) and "Custom" not in str(part):
+        return str(from_record(part, _KINDS))
+    return str(part)
+
+
+def _net_record(net: Any) -> Any:
+    record = to_record(net, _KINDS)
+    seen: dict[str, Custom] = {}
+    for phi in _customs(net):
+        if seen.setdefault(phi.label, phi).function is not phi.function:
+            raise BadInput(
+                f"Two activations of this network are called {phi.label!r}, and a file knows them by name: give them names "
+                "with nsd.custom(f, name=…)."
+            )
+    return record
+
+
+def _customs(value: Any) -> Iterator[Custom]:
+    """The user's own functions in a network."""
+    if isinstance(value, Custom):
+        yield value
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from _customs(getattr(value, field.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _customs(item)
+
+
+def _kind(record: Any) -> str:
+    return f"{record.get('class') or record.get('kind')}" if isinstance(record, dict) else type(record).__name__
+
+
+def _dtype_name(weight: Tensor) -> str:
+    return str(weight.dtype).removeprefix("torch.")
+
+
+def _finder(functions: Functions) -> Callable[..., Activation]:
+    """A user's function is code, which no file holds: it is looked up by the name that it had."""
+
+    def find(label: str, kinks_found: tuple[float, ...], **_: Any) -> Activation:
+        if label not in functions:
+            raise BadInput(
+                f"This network has an activation of its own, {label!r}, and a file holds no code; pass the function: "
+                f"load(path, functions={{{label!r}: f}})."
+            )
+        return custom(functions[label], kinks=kinks_found, name=label)
+
+    return find

@@ -1,0 +1,1 @@
+"""Training networks: the loop, its checkpoints, readouts, and comparisons at equal cost."""

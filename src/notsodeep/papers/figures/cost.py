@@ -1,0 +1,241 @@
+"""L6: what a DEQ and its matched network cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, Formatter
+
+from notsodeep.papers.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, of_kind, setting, settings, width
+from notsodeep.papers.figures.drawing import (
+    NETWORKS,
+    Drawing,
+    Look,
+    draw_means,
+    gather,
+    in_order,
+    legend_below,
+    number,
+    panels,
+    plain_log,
+    positive,
+    power_of_two,
+    title,
+    width_axis,
+)
+from notsodeep.papers.ling2024.l5_claims import comparable
+from notsodeep.papers.ling2024.l6_cost import comparable as comparable_timings
+from notsodeep.papers.records import Record
+from notsodeep.papers.statistics import mean
+
+Value = Callable[[Record], float | None]
+
+_NETS = ("deq", "matched")
+_DEVICES = ("cpu", "cuda")
+_DASHES: dict[str, Any] = {"tanh": "-", "relu": "--"}
+_SPEED_UPS = {
+    "inference": Look("inference", "#16324f", "-", "o", 1.8),
+    "training": Look("training", "#c98a1b", "-", "s", 1.8),
+}
+_WORK = {
+    "inference_flops": "inference,\nFLOPs per sample",
+    "training_flops": "training,\nFLOPs per sample",
+    "kept_bytes": "kept for the backward pass,\nper sample",
+    "peak_bytes": "peak of a training step,\nwhole batch, GPU",
+}
+
+
+def cost_drawings(records: Sequence[Record], accuracies: Sequence[Record]) -> list[Drawing]:
+    own = comparable_timings(records)
+    return [*_times(own), *_work(own), *_accuracy_cost(own, comparable(of_kind(accuracies, "width")))]
+
+
+def _devices(records: Sequence[Record]) -> list[str]:
+    return in_order((str(r.config["device"]) for r in records), _DEVICES)
+
+
+def _of(net: str, measure: str) -> Value:
+    return lambda record: number(record.values, net, measure)
+
+
+def _ratio(measure: str) -> Value:
+    def ratio(record: Record) -> float | None:
+        deq, matched = (number(record.values, net, measure) for net in _NETS)
+        return deq / matched if deq and matched else None
+
+    return ratio
+
+
+def _draw_nets(axes: Axes, records: Sequence[Record], measure: str) -> None:
+    for activation, part in _by_activation(records).items():
+        for net in _NETS:
+            points = positive(gather(part, width, _of(net, measure)))
+            draw_means(axes, points, NETWORKS[net], linestyle=_dash(activation), linewidth=3.5 if net == "deq" else 1.8)
+
+
+def _by_activation(records: Sequence[Record]) -> dict[str, list[Record]]:
+    names = in_order((str(r.config["activation"]) for r in records), ACTIVATIONS)
+    return {name: [r for r in records if r.config["activation"] == name] for name in names}
+
+
+def _dash(activation: str) -> Any:
+    return _DASHES.get(activation, ":")
+
+
+def _finish(axes: Axes, records: Sequence[Record], text: str, formatter: Formatter | None = None) -> None:
+    width_axis(axes, [width(record) for record in records])
+    axes.set(yscale="log", title=text)
+    plain_log(axes.yaxis, formatter)
+
+
+def _keys(records: Sequence[Record], looks: Sequence[Look]) -> list[Line2D]:
+    """What colour and mark mean, then what the dash means."""
+    nets = [Line2D([], [], label=look.label, **{**look.line, "linewidth": min(look.width, 3.5)}) for look in looks]
+    names = _by_activation(records)
+    return nets + [
+        Line2D([], [], color="black", linewidth=1.5, linestyle=_dash(name), label=title(name)) for name in names
+    ]
+
+
+# Time.
+
+
+def _times(records: Sequence[Record]) -> list[Drawing]:
+    if not any(number(r.values, net, "inference_ms") for r in records for net in _NETS):
+        return []
+    devices = _devices(records)
+    figure, axes = panels(len(devices), 3, 4.3, 3.3, sharex=True)
+    for row, device in zip(axes, devices, strict=True):
+        own = [record for record in records if record.config["device"] == device]
+        for panel, measure, text in ((row[0], "inference_ms", "inference"), (row[1], "training_ms", "training step")):
+            _draw_nets(panel, own, measure)
+            _finish(panel, own, f"{_processor(own, device)}: {text}")
+        _draw_speed_up(row[2], own)
+        _finish(row[2], own, f"{title(device)}: times faster")
+        row[0].set_ylabel(f"ms per batch{_batch(own, 'inference')}")
+        row[1].set_ylabel(f"ms per step{_batch(own, 'training')}")
+        row[2].set_ylabel("DEQ's time / matched's")
+    for panel in axes[-1]:
+        panel.set_xlabel("width m")
+    legend_below(figure, _keys(records, [*(NETWORKS[net] for net in _NETS), *_SPEED_UPS.values()]))
+    return [Drawing("L6-cost", _times_caption(records), figure)]
+
+
+def _draw_speed_up(axes: Axes, records: Sequence[Record]) -> None:
+    for name, look in _SPEED_UPS.items():
+        for activation, part in _by_activation(records).items():
+            draw_means(axes, positive(gather(part, width, _ratio(f"{name}_ms"))), look, linestyle=_dash(activation))
+    axes.axhline(1.0, color="black", linewidth=0.8)
+
+
+def _processor(records: Sequence[Record], device: str) -> str:
+    names = [str(r.values["processor"]) for r in records if r.values.get("processor")]
+    return names[0] if names and device == "cuda" else title(device)
+
+
+def _batch(records: Sequence[Record], use: str) -> str:
+    config = records[0].config
+    batch = config.get(f"{use}_batch", config.get("batch"))
+    return f" of {batch}" if batch else ""
+
+
+def _times_caption(records: Sequence[Record]) -> str:
+    processors = sorted({str(r.values["processor"]) for r in records if r.values.get("processor")})
+    data = f" on {title(str(records[0].config['data']))}" if records[0].config.get("data") else ""
+    inference, training = (_batch(records, use) for use in ("inference", "training"))
+    return (
+        f"Time of inference on one batch{inference} and of one training step{training} (forward, backward, update){data}, "
+        f"processor: {'; '.join(processors) or 'unknown'}; for the DEQ and for the explicit network matched to it at the same "
+        "width. Right, how many times faster the matched one is (above 1: faster). Bars are 95 % intervals where there are "
+        "several runs."
+    )
+
+
+# Work and memory, which no clock decides.
+
+
+def _work(records: Sequence[Record]) -> list[Drawing]:
+    shown = {m: t for m, t in _WORK.items() if any(number(r.values, net, m) for r in records for net in _NETS)}
+    if not shown:
+        return []
+    figure, axes = panels(1, len(shown), 3.6, 3.6)
+    for panel, (measure, text) in zip(axes[0], shown.items(), strict=True):
+        _draw_nets(panel, records, measure)
+        _finish(panel, records, text, EngFormatter(unit="B" if measure.endswith("bytes") else "", places=0))
+        panel.set_xlabel("width m")
+    legend_below(figure, _keys(records, [NETWORKS[net] for net in _NETS]))
+    return [Drawing("L6-work", _work_caption(records), figure)]
+
+
+def _work_caption(records: Sequence[Record]) -> str:
+    counts = [x for r in records if (x := number(r.values, "deq", "evaluations")) is not None]
+    solves = f" The DEQ evaluates its map {mean(counts).value:.1f} times a forward pass on average." if counts else ""
+    return (
+        "Floating-point operations and memory of the DEQ and of its matched network at the same width, counted and not timed: "
+        f"a DEQ repeats its map until it converges, an explicit network runs once.{solves}"
+    )
+
+
+# Accuracy for the time it takes.
+
+
+def _accuracy_cost(records: Sequence[Record], accuracies: Sequence[Record]) -> list[Drawing]:
+    devices = _devices(records)
+    curves = {
+        (device, key, net): _points(records, accuracies, device, key, net)
+        for device in devices
+        for key in settings(accuracies)
+        for net in _NETS
+    }
+    columns = [key for key in settings(accuracies) if any(curves[d, key, n] for d in devices for n in _NETS)]
+    columns = [key for key in columns if key[0] in DATA[:2]] or columns
+    rows = [device for device in devices if any(curves[device, key, n] for key in columns for n in _NETS)]
+    if not columns or not rows:
+        return []
+    figure, axes = panels(len(rows), len(columns), 3.5 if len(columns) > 1 else 6.0, 3.4, sharey="col", sharex="row")
+    for line, device in zip(axes, rows, strict=True):
+        for panel, key in zip(line, columns, strict=True):
+            _draw_accuracy_cost(panel, {net: curves[device, key, net] for net in _NETS})
+            panel.set_title(f"{title(key[0])}, {title(key[1])}\n{title(device)}", fontsize=11)
+        line[0].set_ylabel("test accuracy")
+    for panel in axes[0]:
+        accuracy_axis(panel)
+    for panel in axes[:, 0]:
+        plain_log(panel.xaxis)
+    for panel in axes[-1]:
+        panel.set_xlabel(f"inference, ms per batch{_batch(records, 'inference')}")
+    legend_below(figure, [Line2D([], [], label=NETWORKS[net].label, **NETWORKS[net].line) for net in _NETS])
+    return [Drawing("L6-accuracy-cost", _accuracy_cost_caption(), figure)]
+
+
+def _points(
+    records: Sequence[Record], accuracies: Sequence[Record], device: str, key: tuple[str, str], net: str
+) -> dict[float, tuple[float, float]]:
+    """(time, accuracy) by width, where both are known."""
+    timed = [r for r in records if r.config["device"] == device and r.config["activation"] == key[1]]
+    scored = [record for record in accuracies if setting(record) == key]
+    times = positive(gather(timed, width, _of(net, "inference_ms")))
+    found = gather(scored, width, lambda r: number(r.values, "accuracy", "sgd", net))
+    return {m: (mean(times[m]).value, mean(found[m]).value) for m in times if m in found}
+
+
+def _draw_accuracy_cost(axes: Axes, curves: Mapping[str, Mapping[float, tuple[float, float]]]) -> None:
+    for net, points in curves.items():
+        axes.plot([t for t, _ in points.values()], [a for _, a in points.values()], **NETWORKS[net].line)
+        right = net == "deq"
+        for m in {min(points), max(points)} if points else ():
+            place: dict[str, Any] = {"textcoords": "offset points", "ha": "left" if right else "right", "va": "center"}
+            axes.annotate(power_of_two(m), points[m], (9 if right else -7, -6 if right else 6), **place)
+    axes.set_xscale("log")
+    axes.margins(x=0.18, y=0.08)
+
+
+def _accuracy_cost_caption() -> str:
+    return (
+        "Test accuracy (readout by SGD, mean over seeds) against the time of one batch of inference, one point a width, the "
+        "smallest and the largest named: further left at the same height is the same accuracy for less time. The vertical "
+        "scale is the logarithm of the error."
+    )

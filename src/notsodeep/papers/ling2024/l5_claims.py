@@ -1,0 +1,233 @@
+"""L5: what follows from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from notsodeep.papers.claims import Claim, holds
+from notsodeep.papers.experiment import Records
+from notsodeep.papers.records import Record
+from notsodeep.papers.statistics import Estimate, format_number, mean, of_one_run, signed
+
+_CLOSE, _WIDE = 0.01, 2**8
+_ENOUGH = 50_000  # training samples, as many as the paper's code takes
+_TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10-vgg19": "CIFAR-10 features"}
+
+
+_RUN = ("train", "test", "rate", "batch", "epochs", "var_a")
+LARGEST_WIDTH, SMALLEST_WIDTH = 2**12, 2**5
+ACCURACY: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
+    ("mnist", "tanh"): {"matched": (0.760, 0.917), "deq": (0.757, 0.918), "plain": (0.775, 0.905)},
+    ("mnist", "relu"): {"matched": (0.652, 0.936), "deq": (0.717, 0.939), "plain": (0.576, 0.916)},
+    ("fashion-mnist", "tanh"): {"matched": (0.757, 0.837), "deq": (0.742, 0.837), "plain": (0.762, 0.822)},
+    ("fashion-mnist", "relu"): {"matched": (0.697, 0.842), "deq": (0.735, 0.846), "plain": (0.658, 0.822)},
+    ("cifar10-vgg19", "tanh"): {"matched": (0.759, 0.846), "deq": (0.745, 0.845), "plain": (0.755, 0.845)},
+    ("cifar10-vgg19", "relu"): {"matched": (0.623, 0.835), "deq": (0.677, 0.840), "plain": (0.501, 0.760)},
+}
+"""Test accuracy [ling2024] of each network at widths 2⁵ and 2¹², readout trained. CIFAR-10's features are theirs, not ours."""
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """On as many samples and trained in one way, for each kind, data set and activation."""
+    return of_one_run(records, ("kind", "data", "activation"), _RUN)
+
+
+def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Estimate]:
+    """Test accuracy by width, over the seeds; `how` the readout was found: sgd or ridge."""
+    return _by_width(_of_kind(records, "width", data, activation), lambda accuracy: accuracy[how][network])
+
+
+def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Estimate]:
+    """By how much the first network is ahead of the second, by width: seed by seed, as both saw the same samples."""
+    return _by_width(records, lambda accuracy: accuracy[how][first] - accuracy[how][second])
+
+
+def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Estimate]:
+    found: dict[int, list[float]] = {}
+    for record in records:
+        found.setdefault(record.config["width"], []).append(value(record.values["accuracy"]))
+    return {width: mean(values) for width, values in sorted(found.items())}
+
+
+def _of_kind(records: Sequence[Record], kind: str, data: str, activation: str) -> list[Record]:
+    wanted = {"kind": kind, "data": data, "activation": activation}
+    return [record for record in records if wanted.items() <= record.config.items()]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row of the paper's table, and the command that makes it again."""
+
+    data: str
+    activation: str
+    records: tuple[Record, ...]
+    command: str
+
+    def of(self, kind: str) -> list[Record]:
+        return _of_kind(self.records, kind, self.data, self.activation)
+
+    def as_the_paper(self) -> list[Record]:
+        """Those of its largest width, where as many samples were trained on."""
+        at = [record for record in self.of("width") if record.config["width"] == LARGEST_WIDTH]
+        return at if _as_many_samples(at) else []
+
+    def claim(self, name: str, claim: str, paper: str, ours: str, spread: str, found: bool) -> Claim:
+        title = f"{_TITLES.get(self.data, self.data)}, {self.activation}: {claim}"
+        return Claim(f"L5.{self.data}.{self.activation}.{name}", title, paper, ours, spread, holds(found), self.command)
+
+
+def claims(every: Records, command: str) -> list[Claim]:
+    records = comparable(every["L5"])
+    seen = {(record.config["data"], record.config["activation"]) for record in records}
+    found = []
+    for data, activation in [row for row in ACCURACY if row in seen] + sorted(seen - set(ACCURACY)):
+        row = _Row(data, activation, tuple(records), command)
+        found += [*_levels(row), *_close(row), *_plain(row), *_infinite(row), *_trained(row)]
+    return found
+
+
+def _levels(row: _Row) -> list[Claim]:
+    """The paper's levels, where its width, its number of samples and its data were taken."""
+    theirs, at = ACCURACY.get((row.data, row.activation)), row.as_the_paper()
+    if theirs is None or row.data.startswith("cifar") or not at:
+        return []
+    found = []
+    for net, title in (("deq", "DEQ"), ("matched", "matched network")):
+        paper, ours = theirs[net][1], mean([record.values["accuracy"]["sgd"][net] for record in at])
+        claim = f"test accuracy of the {title}, m = 2¹² (within {_CLOSE:g})"
+        close = abs(ours.value - paper) <= _CLOSE
+        found.append(row.claim(net, claim, f"{paper:.3f}", f"{ours.value:.4f}", ours.spelt(".4f", "seed"), close))
+    return found
+
+
+def _close(row: _Row) -> list[Claim]:
+    """At the paper's largest width, and at every width from 2⁸."""
+    gaps = {width: gap for width, gap in _ahead(row.of("width"), "sgd", "matched", "deq").items() if width >= _WIDE}
+    if not gaps:
+        return []
+    at, worst = _shown_width(gaps), max(gaps, key=lambda width: abs(gaps[width].value))
+    far = [width for width, gap in gaps.items() if abs(gap.value) > _CLOSE]
+    since = next((width for width in gaps if not far or width > max(far)), None)
+    where = f"; less from m = {since} on" if far and since else ""
+    bound, title = f"≤ {_CLOSE:g}", f"matched network and DEQ within {_CLOSE:g} of each other"
+    return [
+        row.claim(name, f"{title}, {text}", bound, ours, gaps[m].spelt(".4f", "seed"), abs(gaps[m].value) <= _CLOSE)
+        for name, text, m, ours in (
+            ("gap", f"m = {at}", at, signed(gaps[at].value, 4)),
+            (
+                "every-gap",
+                "every width from 2⁸",
+                worst,
+                f"largest {signed(gaps[worst].value, 4)}, at m = {worst}{where}",
+            ),
+        )
+    ]
+
+
+def _plain(row: _Row) -> list[Claim]:
+    """The paper's gap to the plain network, and whether it outlives a change of scale or a readout in closed form."""
+    theirs, at = ACCURACY.get((row.data, row.activation)), row.as_the_paper()
+    if theirs is None or not at:
+        return []
+    paper, ahead = theirs["deq"][1] - theirs["plain"][1], _ahead(at, "sgd", "deq", "plain")[LARGEST_WIDTH]
+    rescaled = _ahead(at, "sgd", "deq", "rescaled")[LARGEST_WIDTH].value
+    closed = _ahead(at, "ridge", "deq", "plain")[LARGEST_WIDTH].value
+    text = (
+        f"{signed(ahead.value, 4)}; {signed(rescaled, 4)} when the plain features are rescaled; {signed(closed, 4)} with a "
+        "ridge readout"
+    )
+    claim = f"the DEQ's lead over the plain network, SGD readout, m = 2¹² (within {_CLOSE:g})"
+    found = abs(ahead.value - paper) <= _CLOSE
+    return [row.claim("plain", claim, signed(paper, 3), text, ahead.spelt(".4f", "seed"), found)]
+
+
+def _infinite(row: _Row) -> list[Claim]:
+    """Ours: at infinite width, where no draw of weights blurs it, who predicts what the DEQ does."""
+    if not (records := row.of("infinite")):
+        return []
+    gap, same = records[0].values["prediction_gap"], records[0].values["agreement"]
+    shown = {net: f"{format_number(gap[net])} and {same[net]:.2%}" for net in ("matched", "plain", "rescaled")}
+    claim = "at infinite width the matched network's kernel regression is nearer to the DEQ's than the plain network's"
+    text = f"distance and same answers: {shown['matched']}; plain {shown['plain']}; rescaled {shown['rescaled']}"
+    return [
+        row.claim(
+            "infinite",
+            claim,
+            "—",
+            text,
+            f"{records[0].config['train']} samples",
+            gap["matched"] < min(gap["plain"], gap["rescaled"]),
+        )
+    ]
+
+
+def _trained(row: _Row) -> list[Claim]:
+    if not (records := row.of("trained")):
+        return []
+    by = {net: mean([record.values["accuracy"][net] for record in records]) for net in ("deq", "matched", "plain")}
+    claim = f"all weights trained, m = {records[0].config['width']}: matched network and DEQ within {_CLOSE:g}"
+    text = f"DEQ {by['deq'].value:.4f}, matched {by['matched'].value:.4f}, plain {by['plain'].value:.4f}"
+    close = abs(by["deq"].value - by["matched"].value) <= _CLOSE
+    return [row.claim("trained", claim, "—", text, by["deq"].spelt(".4f", "seed"), close)]
+
+
+def _shown_width(by_width: dict[int, Estimate]) -> int:
+    """The paper's largest where it is there, else ours."""
+    return LARGEST_WIDTH if LARGEST_WIDTH in by_width else max(by_width)
+
+
+def _as_many_samples(records: Sequence[Record]) -> bool:
+    """As many as the paper trains on: all, or at least as its code takes."""
+    return all(record.config["train"] == 0 or record.config["train"] >= _ENOUGH for record in records)
+
+
+def notes(every: Records) -> list[str]:
+    records = [record for record in comparable(every["L5"]) if record.config["kind"] == "width"]
+    found = [
+        "CIFAR-10's features here are not the paper's: compare the gaps between the networks there, not the level.",
+        "The public code designs with σ_a² = 0.1 (tanh) and 0.3 (ReLU) for networks of 0.2; here it is 0.2 throughout.",
+    ]
+    if not records:
+        return found
+    at = _shown_width(_by_width(records, lambda _: 0.0))
+    if at != LARGEST_WIDTH or not _as_many_samples(records):
+        found.append("At this size the paper's levels (m = 2¹², 50,000 samples) are not compared; --full does.")
+    return [*_what_accuracy_shows([record for record in records if record.config["width"] == at], at), *found]
+
+
+def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
+    def average(quantity: str, *path: str) -> float:
+        return mean([_at(record.values[quantity], path) for record in records]).value
+
+    def lead(how: str, network: str) -> str:
+        ahead = signed(average("accuracy", how, "deq") - average("accuracy", how, network), 4)
+        return f"{ahead} ({_by_row(records, how, network)} row by row)"
+
+    gap = {net: f"{average('kernel_gap', net):.3f}" for net in ("matched", "plain", "rescaled", "deq_again")}
+    same = {net: f"{average('agreement', 'sgd', net):.1%}" for net in ("matched", "plain", "rescaled", "deq_again")}
+    return [
+        "What the paper's accuracy figure shows: from some hundreds of units on, a DEQ and the network matched to it "
+        "are equally accurate. What it does not show: that they compute the same, for other networks of that width are nearly "
+        f"as accurate once the scale of their features is right. On average at m = {width} the DEQ leads the plain one by "
+        f"{lead('sgd', 'plain')} under SGD, by {lead('sgd', 'rescaled')} after the plain features are multiplied by one "
+        f"factor, by {lead('ridge', 'plain')} with a readout in closed form: under SGD the scale acts as a learning rate.",
+        f"What tells the networks apart, at m = {width}: the kernel of the matched network is {gap['matched']} from the DEQ's, "
+        f"where two draws of the DEQ are {gap['deq_again']} apart; the plain network's is {gap['plain']} away, "
+        f"{gap['rescaled']} rescaled. Same answers as the DEQ: {same['matched']} matched, {same['deq_again']} a second draw, "
+        f"{same['plain']} plain, {same['rescaled']} rescaled. At infinite width, without draws, the claims say it exactly.",
+    ]
+
+
+def _by_row(records: Sequence[Record], how: str, network: str) -> str:
+    """The range of the DEQ's lead over the rows of the table: an average may hide that one cancels another."""
+    rows = {(record.config["data"], record.config["activation"]) for record in records}
+    leads = [next(iter(_ahead(_of_kind(records, "width", *row), how, "deq", network).values())).value for row in rows]
+    return f"{signed(min(leads), 4)} to {signed(max(leads), 4)}"
+
+
+def _at(values: Any, path: Sequence[str]) -> float:
+    for name in path:
+        values = values[name]
+    return float(values)

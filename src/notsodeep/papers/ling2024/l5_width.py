@@ -1,0 +1,292 @@
+"""L5, at one width: readouts of the features of a DEQ and its rivals, and how far apart the networks are."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from notsodeep.data.cache import cache_folder
+from notsodeep.errors import BadInput
+from notsodeep.kernels.compare import relative_gap
+from notsodeep.models.training.objective import score
+from notsodeep.models.training.readout import BATCH, RIDGES, LinearReadout, RidgePath
+from notsodeep.papers.experiment import Values, settings
+from notsodeep.papers.ling2024.rivals import Networks, Task, best_factor, load_task, networks
+from notsodeep.papers.records import key, provenance
+from notsodeep.runtime.files import output_folder, write_whole
+
+DRAWN = ("deq", "matched", "plain", "deq_again")
+RIVALS = ("matched", "plain", "rescaled", "deq_again")
+_KERNEL_SAMPLES = 1000
+
+
+def run(unit: FiniteUnit, device: torch.device) -> Values:
+    """Test accuracy by SGD and in closed form; against the DEQ: agreement of answers, gaps of kernels and of predictions."""
+    task = load_task(unit.data, unit.train, unit.test, device)
+    nets = networks(unit.activation, unit.var_a)
+    factor = best_factor(nets, task.test_x)
+    cache = FeatureCache(_features_key(unit))
+    train, test, seconds = _features(unit, nets, task, cache)
+    # By SGD the factor is a rate; a readout in closed form with a ridge of its own does not see it.
+    by_sgd = _by_sgd(unit, train, test, task, factor**0.5)
+    ridges, by_ridge, predicted = _by_ridge(train, test, task, factor)
+    values = {
+        "accuracy": {"sgd": _accuracy(by_sgd, task), "ridge": _accuracy(by_ridge, task)},
+        "agreement": {"sgd": _agreement(by_sgd), "ridge": _agreement(by_ridge)},
+        "kernel_gap": _kernel_gaps(unit, nets, task, factor),
+        "prediction_gap": _prediction_gaps(predicted),
+        "solver_gap": _solver_gap(unit, nets, task),
+        "ridge": ridges,
+        "factor": factor,
+        "seconds": seconds,
+    }
+    cache.clear()
+    return values
+
+
+def _features_key(unit: FiniteUnit) -> str:
+    """What the features depend on, and the code that made them: not on how they are read out."""
+    asked = settings(unit)
+    names = ("data", "activation", "var_a", "width", "train", "test", "seed")
+    return key("features", {name: asked[name] for name in names} | provenance(torch.device("cpu"))["versions"])
+
+
+def _features(
+    unit: FiniteUnit, nets: Networks, task: Task, cache: FeatureCache
+) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
+    train, test, seconds = {}, {}, {}
+    for name in DRAWN:
+        module = nets.module(name, task.x.shape[1], unit.width, unit.seed).to(task.x.device)
+        began = time.perf_counter()
+        train[name] = cache.get(f"{name}-train", module.features, task.x, unit.width)
+        test[name] = cache.get(f"{name}-test", module.features, task.test_x, unit.width)
+        if task.x.is_cuda:
+            torch.cuda.synchronize()
+        seconds[name] = round(time.perf_counter() - began, 3)
+    return train, test, seconds
+
+
+class _Stream:
+    """Features and one-hot targets, batch by batch."""
+
+    def __init__(self, z: Tensor, y: Tensor, classes: int) -> None:
+        self.z, self.targets = z, functional.one_hot(y, classes)
+
+    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(self.z.split(BATCH), self.targets.split(BATCH), strict=True)
+
+
+def _by_sgd(
+    unit: FiniteUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, scale: float
+) -> dict[str, Tensor]:
+    """Test outputs of each network, the plain one also with its features times `scale`."""
+    sgd = SGD(unit.rate, unit.batch, unit.epochs)
+    of = {"deq": "deq", **{name: "plain" if name == "rescaled" else name for name in RIVALS}}
+    # On a GPU all at once; elsewhere one by one, as all features together may not fit.
+    groups = [tuple(of)] if task.x.is_cuda else [(name,) for name in of]
+    readouts: dict[str, LinearReadout] = {}
+    for names in groups:
+        draw = torch.Generator().manual_seed(unit.seed)
+        stacked = torch.stack([train[of[name]] for name in names]) if len(names) > 1 else train[of[names[0]]][None]
+        scales = [scale if name == "rescaled" else 1.0 for name in names]
+        found = sgd_readouts(stacked, task.y, task.classes, sgd, draw, scales)
+        readouts |= dict(zip(names, found, strict=True))
+    return {name: readouts[name](test[of[name]]) for name in of}
+
+
+def _accuracy(outputs: Mapping[str, Tensor], task: Task) -> dict[str, float]:
+    return {name: score(out, task.test_y) for name, out in outputs.items()}
+
+
+def _agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
+    """The share of test samples to which each network gives the DEQ's answer."""
+    answers = {name: out.argmax(1) for name, out in outputs.items()}
+    return {name: float((a == answers["deq"]).double().mean()) for name, a in answers.items() if name != "deq"}
+
+
+@torch.no_grad()
+def _kernel_gaps(unit: FiniteUnit, nets: Networks, task: Task, factor: float) -> dict[str, float]:
+    """‖ZZᵀ − Z'Z'ᵀ‖/‖ZZᵀ‖ on test samples, the equilibria solved to round-off."""
+    x = task.test_x[:_KERNEL_SAMPLES]
+    grams = {}
+    for name in DRAWN:
+        z = nets.module(name, x.shape[1], unit.width, unit.seed, tol=None).to(x.device).features(x).double()
+        grams[name] = z @ z.T
+    grams["rescaled"] = factor * grams["plain"]
+    return {name: relative_gap(grams["deq"], grams[name]) for name in RIVALS}
+
+
+def _by_ridge(
+    train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, factor: float
+) -> tuple[dict[str, float], dict[str, Tensor], dict[str, Tensor]]:
+    """Each network's best ridge and its test outputs with that; and test outputs of all with the DEQ's own absolute ridge λ.
+
+    √c times the features with λ is the features themselves with λ/c.
+    """
+    ridges, outputs, predicted, added = {}, {}, {}, 0.0
+    for name in DRAWN:  # the DEQ first; one after another, as each holds an m × m matrix
+        path = RidgePath.of(_Stream(train[name], task.y, task.classes))
+        own = path.best(RIDGES)
+        ridges[name], outputs[name] = own.ridge, own(test[name])
+        if name == "deq":
+            added = own.ridge * path.level
+        predicted[name] = path.at(added / path.level)(test[name])
+        if name == "plain":
+            predicted["rescaled"] = path.at(added / (factor * path.level))(test[name])
+    return ridges, outputs, predicted
+
+
+def _prediction_gaps(predicted: Mapping[str, Tensor]) -> dict[str, float]:
+    """‖f − f_deq‖/‖f_deq‖ of kernel regression's predictions f, about their mean over the samples."""
+    centred = {name: out.double() - out.double().mean(0) for name, out in predicted.items()}
+    size = float(centred["deq"].norm())
+    return {name: float((centred[name] - centred["deq"]).norm()) / size for name in RIVALS}
+
+
+@torch.no_grad()
+def _solver_gap(unit: FiniteUnit, nets: Networks, task: Task) -> float:
+    """The relative distance of the features at the paper's tolerance from those solved to round-off."""
+    x = task.test_x[:_KERNEL_SAMPLES]
+    loose, tight = (
+        nets.module("deq", x.shape[1], unit.width, unit.seed, **tol).to(x.device).features(x)  # type: ignore[arg-type]
+        for tol in ({}, {"tol": None})
+    )
+    return float((loose - tight).norm() / tight.norm())
+
+
+class FeatureCache:
+    """The features of one computation. On the CPU each set of them is a file that is mapped into memory, so that nothing of the
+    size n × m is ever held, and a run that is killed finds them again; on a GPU they stay on it."""
+
+    def __init__(self, key: str, folder: Path | None = None) -> None:
+        self.folder = (cache_folder() / "features" if folder is None else folder) / key
+
+    @torch.no_grad()
+    def get(self, name: str, features: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
+        """features(x), (n, width)."""
+        if x.is_cuda:
+            found = torch.empty(len(x), width, device=x.device)
+            for start in range(0, len(x), BATCH):
+                found[start : start + BATCH] = features(x[start : start + BATCH])
+            return found
+        path = output_folder(self.folder) / f"{name}.npy"
+        if not path.is_file():
+            write_whole(path, lambda to: _write(to, features, x, width))
+        return torch.from_numpy(np.load(path, mmap_mode="r+"))  # "r+", as torch has no tensors that cannot be written
+
+    def clear(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _write(path: Path, features: Callable[[Tensor], Tensor], x: Tensor, width: int) -> None:
+    target = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(len(x), width))
+    for start in range(0, len(x), BATCH):
+        target[start : start + BATCH] = features(x[start : start + BATCH]).numpy()
+    target.flush()
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Cross-entropy, no momentum, a fixed rate; a new order of the samples each epoch."""
+
+    rate: float = 1.0
+    batch: int = 128
+    epochs: int = 100
+
+
+@torch.no_grad()
+def sgd_readouts(
+    features: Tensor,
+    y: Tensor,
+    classes: int,
+    sgd: SGD,
+    generator: torch.Generator,
+    scales: Sequence[float] | None = None,
+) -> list[LinearReadout]:
+    """For each of R networks a readout of its features (R, n, m), trained for classes y (n,).
+
+    All start from one draw of torch's usual U(−1/√m, 1/√m) and see the samples in one order. With `scales` the r-th is trained
+    on s_r times its features; what is returned reads the features as given, sW, for which that is a rate of s² instead.
+    """
+    networks, n, width = features.shape
+    if len(y) != n:
+        raise BadInput(f"There are {n} samples and {len(y)} labels; they must be as many.")
+    scale = torch.tensor(scales or [1.0] * networks).to(features)[:, None, None]
+    bound = 1.0 / math.sqrt(width)
+    first = torch.empty(width + 1, classes).uniform_(-bound, bound, generator=generator).to(features)
+    weight, bias = scale * first[:width], first[width:].expand(networks, 1, classes).clone()
+    wanted = torch.nn.functional.one_hot(y, classes).to(features)
+    order = torch.empty(n, dtype=torch.long, device=features.device)
+
+    def epoch() -> None:
+        for chosen in order.split(sgd.batch):
+            z = features[:, chosen]
+            missed = torch.baddbmm(bias, z, weight).softmax(2).sub_(wanted[chosen]).mul_(-sgd.rate / len(chosen))
+            bias.add_(missed.sum(1, keepdim=True))
+            weight.baddbmm_(z.mT, missed * scale.square())
+
+    run = _replayed(epoch, order, (weight, bias)) if features.is_cuda else epoch
+    for _ in range(sgd.epochs):
+        order.copy_(torch.randperm(n, generator=generator))
+        run()
+    return [LinearReadout(w.T, b[0], 0.0, math.nan) for w, b in zip(weight, bias, strict=True)]
+
+
+def _replayed(epoch: Callable[[], None], order: Tensor, state: tuple[Tensor, ...]) -> Callable[[], None]:
+    """`epoch` as a CUDA graph: its thousands of small products are launched at once, not one by one."""
+    kept = [part.clone() for part in state]
+    order.copy_(torch.arange(len(order)))
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # a capture wants one run before it, of which nothing may stay
+        epoch()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        epoch()
+    for part, was in zip(state, kept, strict=True):
+        part.copy_(was)
+    return graph.replay
+
+
+@dataclass(frozen=True)
+class FiniteUnit:
+    """Networks of `width` units, with their readouts trained (`kind` "width") or all their weights ("trained"). `train` and
+    `test` are numbers of samples, 0 for all; `rate` is that of the optimiser."""
+
+    kind: str
+    data: str
+    activation: str
+    var_a: float
+    width: int
+    train: int
+    test: int
+    rate: float
+    batch: int
+    epochs: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class InfiniteUnit:
+    """Kernels (`kind` "infinite") on the first `train` and `test` samples."""
+
+    kind: str
+    data: str
+    activation: str
+    var_a: float
+    train: int
+    test: int
+    seed: int = 0
+
+
+Unit = FiniteUnit | InfiniteUnit

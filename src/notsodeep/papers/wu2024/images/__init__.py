@@ -1,0 +1,1 @@
+"""The images of W7, the networks trained on them, and their saliency maps."""

@@ -1,0 +1,362 @@
+"""W3: how large the weights are of networks that fit the steep function equally well. Ref: [wu2024], steep functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.models.training.equal_cost import (
+    BATCHES,
+    WEIGHTS,
+    Samples,
+    Schedule,
+    evaluate,
+    generators,
+    largest_weights,
+    train,
+)
+from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
+from notsodeep.papers.claims import Claim, holds
+from notsodeep.papers.experiment import Experiment, Records, Values
+from notsodeep.papers.records import Record
+from notsodeep.papers.statistics import Estimate, format_number, mean, of_one_run, signed, slope
+from notsodeep.papers.wu2024.contest import constructed, draw, layers
+from notsodeep.separation.bounds import min_weight_fnn, min_weight_steep_fnn
+from notsodeep.separation.constructions import steep_deq, steep_fnn
+from notsodeep.separation.targets import Steep
+
+# Largest weights of the paper, by dimension; of its DEQs it says 1.4 to 2.15 at every one.
+PAPER_FNN = {6: 3.5, 8: 3.7, 10: 4.2, 12: 5.3, 14: 5.9, 16: 7.7, 18: 9.2, 20: 12.0}
+NETWORKS = ("deq", "fnn")
+_LOOK_EVERY = 50  # steps
+_FLAT = 0.05  # of log(weight) a dimension: about a doubling from d = 6 to 20
+RESOLVED = 2.45e-3
+"""The loss of a network that tells the steep part from the flat one and gives it its mean; below it, the part is resolved."""
+_MARGIN = 0.95  # of the level: what the loss of finitely many samples may lie above the mean's
+
+
+@dataclass(frozen=True)
+class Config:
+    """`level` is the loss at which all networks are compared; `resolved_level` one that only networks reach which resolve the
+    steep part, and only in the `resolved` dimensions. The paper's SGD (rate 0.005) takes far longer to get to either. Networks
+    without training, in the `built` dimensions, have a loss of `built_level` at most."""
+
+    built: tuple[int, ...] = tuple(PAPER_FNN)
+    built_level: float = 1e-4
+    dimensions: tuple[int, ...] = tuple(PAPER_FNN)
+    resolved: tuple[int, ...] = (3, 4, 5, 6, 7, 8)
+    resolved_level: float = 2e-3
+    resolved_steps: int = 8000
+    width: int = 50
+    rival: str = "L3W50"
+    level: float = 4.5e-3
+    samples: int = 10_000
+    steps: int = 3000
+    batch: int = 100
+    rate: float = 0.01
+    decay: float = 1e-4
+    optimiser: str = "adamw"
+    bound: float = 0.99
+    seeds: int = 5
+
+
+@dataclass(frozen=True)
+class Unit:
+    network: str
+    dimension: int
+    width: int
+    rival: str
+    level: float
+    samples: int
+    steps: int
+    batch: int
+    rate: float
+    decay: float
+    optimiser: str
+    bound: float
+    seeds: int
+
+    def __post_init__(self) -> None:
+        layers(self.rival)  # a name that is none is told before anything is trained
+
+
+def units(config: Config) -> list[Construction | Unit]:
+    own = {field.name for field in fields(Unit)}
+    shared = {field.name: getattr(config, field.name) for field in fields(config) if field.name in own}
+    lower = shared | {"level": config.resolved_level, "steps": config.resolved_steps}
+    trained = [
+        Unit(network=name, dimension=d, **settings)
+        for dimensions, settings in ((config.dimensions, shared), (config.resolved, lower))
+        for d in dimensions
+        for name in NETWORKS
+    ]
+    c = config
+    made = [Construction(name, d, c.width, c.rival, c.built_level, c.seeds) for d in c.built for name in NETWORKS]
+    return [*made, *trained]
+
+
+def run(unit: Construction | Unit, device: torch.device) -> Values:
+    """The largest weight of each network when its test loss first reaches the level, and at the end; where the level is below
+    `RESOLVED`, training ends when all are there."""
+    if isinstance(unit, Construction):
+        return run_built(unit)
+    samples = draw("steep", unit.dimension, unit.samples, unit.seeds).to(device)
+    draws = generators(unit.seeds, WEIGHTS)
+    stack: Stack
+    if unit.network == "deq":
+        stack = StackedDEQ(draws, unit.dimension, unit.width, bound=unit.bound)
+    else:
+        stack = StackedFNN(draws, unit.dimension, layers(unit.rival))
+    arrival = _Arrival(samples, unit.level, unit.seeds)
+    schedule = Schedule(unit.steps, unit.batch, unit.rate, unit.decay, unit.optimiser)
+    found = train(stack.to(device), samples, schedule, torch.Generator().manual_seed(BATCHES), arrival.look)
+    return found.to_dict() | {
+        "best_constant": round(samples.best_constant, 6),
+        "weight_at_level": [None if weight is None else round(weight, 4) for weight in arrival.weights],
+        "steps_to_level": arrival.steps,
+    }
+
+
+class _Arrival:
+    """When each network first reaches the level, and its largest weight there."""
+
+    def __init__(self, samples: Samples, level: float, networks: int) -> None:
+        self.samples, self.level = samples, level
+        self.weights: list[float | None] = [None] * networks
+        self.steps: list[int | None] = [None] * networks
+
+    def look(self, step: int, stack: Stack) -> bool:
+        """Whether there is nothing left to wait for."""
+        if step % _LOOK_EVERY or None not in self.steps:
+            return self.level < RESOLVED and None not in self.steps
+        there: Tensor = evaluate(stack, self.samples.x_test, self.samples.y_test) <= self.level
+        for index in (k for k, reached in enumerate(there.tolist()) if reached and self.steps[k] is None):
+            self.steps[index] = step
+            self.weights[index] = float(largest_weights(stack)[index])
+        return self.level < RESOLVED and None not in self.steps
+
+
+def cost(unit: Construction | Unit) -> float:
+    if isinstance(unit, Construction):
+        return 0.5
+    per_step = 3e-3 if unit.network == "fnn" else 6e-3 + unit.seeds * unit.batch * (2e-6 + 6e-7 * unit.width)
+    return unit.steps * per_step
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """Those trained in one run at each level: all settings but the network and the dimension as the latest record has them."""
+    others = [field.name for field in fields(Unit) if field.name not in ("network", "dimension", "level")]
+    return of_one_run([r for r in records if r.config.get("kind") != "constructed"], ("level",), others)
+
+
+def at_level(records: Sequence[Record]) -> dict[float, list[Record]]:
+    """The highest level first."""
+    levels = sorted({float(record.config["level"]) for record in records}, reverse=True)
+    return {level: [record for record in records if record.config["level"] == level] for level in levels}
+
+
+def weights(records: Sequence[Record], network: str, of: str = "weight_at_level") -> dict[int, list[float]]:
+    """By dimension, those of the networks that reached the level."""
+    found = {}
+    for record in sorted(records, key=lambda record: int(record.config["dimension"])):
+        known = [value for value in record.values[of] if value is not None]
+        if record.config["network"] == network and known:
+            found[int(record.config["dimension"])] = known
+    return found
+
+
+def growth(by_dimension: dict[int, list[float]]) -> Estimate | None:
+    """The slope of log(weight) against d."""
+    points = [(d, weight) for d, values in by_dimension.items() for weight in values]
+    if len(by_dimension) < 2 or len(points) < 3:
+        return None
+    # log-log against e^d is log against d, up to the range of floating point.
+    scaled = slope(
+        [float(torch.tensor(d / 10.0, dtype=torch.float64).exp()) for d, _ in points], [w for _, w in points]
+    )
+    return Estimate(scaled.value / 10.0, scaled.spread / 10.0, scaled.count)
+
+
+def claims(every: Records, command: str) -> list[Claim]:
+    if not every["W3"]:
+        return []
+    found = []
+    for level, mine in at_level(comparable(every["W3"])).items():
+        for network in NETWORKS:
+            by_dimension = weights(mine, network)
+            rate = growth(by_dimension)
+            if rate is not None:
+                found.append(_claim(network, level, by_dimension, rate, command))
+    return [*found, *_built_claims(built(every["W3"]), command)]
+
+
+def _built_claims(records: list[Record], command: str) -> list[Claim]:
+    found = []
+    for network in NETWORKS:
+        own = [record for record in records if record.config["network"] == network]
+        by_dimension = {d: [weight] for d, weight in built_weights(own, network).items()}
+        rate = growth(by_dimension)
+        if rate is not None:
+            level = float(own[-1].config["level"])
+            claim = _claim(network, level, by_dimension, rate, command)
+            there = reach_level(own)
+            missed = f"; not all reach {level:g}" * (not there)
+            found.append(
+                replace(
+                    claim,
+                    id=f"W3.{network}.built",
+                    claim=f"{claim.claim}: networks without training, which resolve the steep part at every d",
+                    ours=f"{claim.ours}{_least(own, network)}; losses {_span(own)}{missed}",
+                    verdict=claim.verdict if there else holds(False),
+                )
+            )
+    return found
+
+
+def _least(records: Sequence[Record], network: str) -> str:
+    """The bound, in words, where there is one."""
+    least = built_weights(records, network, "least_weight")
+    if not least:
+        return ""
+    first, last = min(least), max(least)
+    return f"; any {records[-1].config['rival']} of this loss has at least {least[first]:.2f} and {least[last]:.2f} (proven)"
+
+
+def _span(records: Sequence[Record]) -> str:
+    losses = [mean(record.values["loss"]).value for record in records]
+    return f"{format_number(min(losses))} to {format_number(max(losses))}"
+
+
+def _claim(network: str, level: float, found: dict[int, list[float]], rate: Estimate, command: str) -> Claim:
+    first, last = min(found), max(found)
+    ends = f"{mean(found[first]).value:.2f} at d = {first}, {mean(found[last]).value:.2f} at d = {last}"
+    flat = abs(rate.value) <= _FLAT
+    growing = rate.value - rate.half_width > 0.0 and not flat
+    deq = network == "deq"
+    return Claim(
+        id=f"W3.{network}{'.resolved' * (level < RESOLVED)}",
+        claim=f"The largest weight of {'a DEQ' if deq else 'a feed-forward network'} at a loss of {level:g} on the "
+        f"steep function {'stays as d grows' if deq else 'grows with d'}",
+        paper="1.4 to 2.15 at every d" if deq else "3.5 at d = 6 to 12.0 at d = 20",
+        ours=f"{ends}; log weight changes by {signed(rate.value, 3)} a dimension",
+        spread=rate.spelt(".3f", "network"),
+        verdict=holds(flat if deq else growing),
+        command=command,
+    )
+
+
+def notes(every: Records) -> list[str]:
+    if not every["W3"]:
+        return []
+    records = [r for r in comparable(every["W3"]) if r.config["level"] >= RESOLVED]
+    ends = {name: weights(records, name, "largest_weight") for name in NETWORKS}
+    found = [
+        "A loss above 0.0025 does not need the steep part to be resolved, only to be told from the flat one; so weights need "
+        "not grow, and do not. Below it they must: the theorem asks for 2^(d/6) at depth 3, a slope of 0.116 of the logarithm "
+        f"({min_weight_fnn(20, 3):.1f} at d = 20), of networks narrower than these, for a largest error of 1/16. Training gets "
+        "there for small d only.",
+        *_of_built(built(every["W3"])),
+        "The paper's SGD with a rate of 0.005 ends at a loss of 0.012 after thirty epochs, its weights hardly moved; so AdamW.",
+    ]
+    for name, by_dimension in ends.items():
+        if by_dimension:
+            values = ", ".join(f"{mean(values).value:.2f} (d = {d})" for d, values in by_dimension.items())
+            found.append(f"At the end of training the largest weights are {values} for the {name.upper()}.")
+    return found
+
+
+def _of_built(records: Sequence[Record]) -> list[str]:
+    """What the networks without training say."""
+    weight, least = built_weights(records, "fnn"), built_weights(records, "fnn", "least_weight")
+    if not weight or not built_weights(records, "deq"):
+        return []
+    d, level = max(weight), records[-1].config["level"]
+    return [
+        "Trained networks do not show what the paper says; networks that resolve the steep part at every d do. Without "
+        f"training, and with a loss below {level:g}, a DEQ's largest weight is the same at every d, and a feed-forward "
+        f"network's is {weight[d]:.2f} at d = {d}; for small d it is the smaller one.",
+        "That the feed-forward network's grows is proven, for any widths and depth: with H hidden layers some weight is at "
+        f"least (Λ 2^d/∏ widths)^(1/(H + 1)), Λ = (1 + 2^(−d))(9 ln 2 − 6) − √(24 loss); here {least[d]:.2f} at d = {d}.",
+    ]
+
+
+W3 = Experiment(
+    name="W3",
+    title="The size of the weights",
+    shows="Networks that fit the steep function equally well: whether their largest weight grows as it gets steeper.",
+    quick=replace(
+        Config(), dimensions=(6, 12, 20), resolved=(3, 4, 5, 6), samples=5000, steps=1500, resolved_steps=2000
+    ),
+    full=Config(),
+    units=units,
+    run=run,
+    cost=cost,
+    claims=claims,
+    notes=notes,
+    command="separate",
+)
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A DEQ of `width` = 4N + 2 units, or a feed-forward network of the rival's shape, made for a loss of `level` at most; the
+    loss is measured on the test samples of the trained networks."""
+
+    network: str
+    dimension: int
+    width: int
+    rival: str
+    level: float
+    seeds: int
+    kind: str = "constructed"
+
+    def __post_init__(self) -> None:
+        layers(self.rival)  # a name that is none is told before anything is built
+
+
+def run_built(unit: Construction) -> Values:
+    """In double precision: the loss on each seed's test samples, the largest weight, the least one that any feed-forward
+    network of this shape has at the level, and the units of a layer."""
+    network: nn.Module
+    weights: nn.Module
+    least: float | None = None
+    if unit.network == "deq":
+        deq = steep_deq(unit.dimension, max(1, (unit.width - 2) // 4))
+        network, weights, width = deq, deq.as_relu_deq(), deq.width
+    else:
+        widths = layers(unit.rival)
+        network = weights = steep_fnn(unit.dimension, widths, _MARGIN * unit.level)
+        width, least = widths[0], min_weight_steep_fnn(unit.dimension, widths, unit.level)
+    return {
+        "loss": [float(f"{loss:.5g}") for loss in _losses(network, unit)],
+        "largest_weight": round(max(float(weight.detach().abs().max()) for weight in weights.parameters()), 6),
+        "least_weight": None if least is None else round(least, 6),
+        "width": width,
+    }
+
+
+@torch.no_grad()
+def _losses(network: nn.Module, unit: Construction) -> list[float]:
+    """On the test samples, which are single precision numbers."""
+    x_test = draw("steep", unit.dimension, 1, unit.seeds).x_test.double()
+    target = Steep(unit.dimension)
+    return [float((network(x) - target(x)).square().mean()) for x in x_test]
+
+
+def built(records: Sequence[Record]) -> list[Record]:
+    """Those of one run: all settings but the network and the dimension as the latest record has them."""
+    return of_one_run(constructed(records), ("kind",), ("width", "rival", "level", "seeds"))
+
+
+def built_weights(records: Sequence[Record], network: str, of: str = "largest_weight") -> dict[int, float]:
+    """By dimension."""
+    found = {int(r.config["dimension"]): r.values[of] for r in records if r.config["network"] == network}
+    return {d: float(weight) for d, weight in sorted(found.items()) if weight is not None}
+
+
+def reach_level(records: Sequence[Record]) -> bool:
+    """All of them, by the mean over the seeds' samples."""
+    return all(mean(record.values["loss"]).value <= record.config["level"] for record in records)
