@@ -31,10 +31,9 @@ from notsodeep.matching.design import design
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.files.save import save
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.checkpoint import has_begun
 from notsodeep.models.training.fit import fit
-from notsodeep.models.training.objective import measure, score
+from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.statistics import tau0

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from notsodeep.arguments import count, positive
 from notsodeep.estimators.inputs import build_deq, build_matched, generator, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit as train
+from notsodeep.models.training.objective import Batches
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit
+from notsodeep.models.training.objective import Batches
 from notsodeep.papers.experiment import Experiment, Values
 from notsodeep.papers.wu2024.images.data import CLASSES, Augmented, Images, load_images
 from notsodeep.papers.wu2024.images.multiscale import MultiscaleDEQ
