@@ -1,7 +1,7 @@
 """Networks as safetensors files, without code: `save`, `load`, and the tensors and JSON record below them.
 
-The record and a sum over everything are in the metadata of the file: any reader of safetensors opens it, and `read_tensors` finds
-a changed byte.
+The record and a sum over everything are in the metadata of the file: any reader of safetensors opens it, and `read_tensors`
+finds a changed byte.
 """
 
 from __future__ import annotations
