@@ -26,11 +26,7 @@ from notsodeep.figures.explorer import gap_figure
 
 log = logging.getLogger("notsodeep.explore")
 _OLD = {"opacity": 0.35}  # style of results that do not belong to the present choices
-_FILES = {
-    "get-onnx": ("onnx", "network.onnx"),
-    "get-source": ("py", "network.py"),
-    "get-png": ("png", "notsodeep.png"),
-}
+_FILES = {"get-onnx": ("onnx", "network.onnx"), "get-source": ("py", "network.py"), "get-png": ("png", "notsodeep.png")}
 _BODY = 2 * LIMITS.bytes  # of a request: an upload in base64 and the rest of the page
 _SENT = """function(contents, name) {
     const same = dash_clientside.no_update;

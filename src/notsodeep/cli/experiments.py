@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from notsodeep.cli.options import JsonOption, SchedulerOption
+from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
@@ -55,12 +55,12 @@ def experiments_command(command: str, about: str, changes: str) -> None:
         full: FullOption = False,
         out: RunOption = Path("results"),
         device: DeviceOption = "auto",
-        scheduler: SchedulerOption = None,
+        scheduler: options.Scheduler = None,
         change: Annotated[
             list[str] | None,
             typer.Option("--set", help=f"Change a setting: {changes} (repeatable).", show_default=False),
         ] = None,
-        as_json: JsonOption = False,
+        as_json: options.Json = False,
     ) -> None:
         if names:
             _run(chosen(names, command), full, out, device, scheduler, change or [], as_json)
@@ -198,7 +198,7 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option(help="File to write the page to. [default: report.html in the folder]")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Draw the figures of a run and write report.html, one page that opens offline, README.md and claims.json."""
     with working("drawing"):

@@ -1,7 +1,7 @@
 """Networks of equal shape, trained at once: the first axis of their weights counts the networks.
 
-A sum of their losses keeps their gradients apart, and optimisers that work entry by entry keep their steps apart: each learns as
-it would alone. Ref: [wu2024], whose networks these are.
+A sum of their losses keeps their gradients apart, and optimisers that work entry by entry keep their steps apart: each learns
+as it would alone. Ref: [wu2024], whose networks these are.
 """
 
 from __future__ import annotations
