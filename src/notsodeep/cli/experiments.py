@@ -230,12 +230,12 @@ def _note_left_out(results: Results) -> None:
 experiments_command(
     "reproduce",
     "Run the experiments of Ling et al. (2024), on the explicit network that equals a wide DEQ, and write a report of every "
-    "claim beside the number found here.",
+    "claim with the number found here.",
     "L5.seeds=1, L1.sizes=200/400",
 )
 experiments_command(
     "separate",
     "Run the experiments of Wu et al. (2024), on what a DEQ does that an explicit network of its cost does not, and write a "
-    "report of every claim beside the number found here.",
+    "report of every claim with the number found here.",
     "W7.seeds=1, W7.channels=16/32",
 )

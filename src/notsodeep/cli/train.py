@@ -115,7 +115,7 @@ def train_command(
     checkpoint = _checkpoint(out, epochs, resume)
     going_on = resume and checkpoint is not None and has_begun(checkpoint)
     if resume and not going_on:
-        err.print("note: there is no unfinished run to go on with; this one begins anew.")
+        err.print("note: there is no unfinished run to continue; this one starts anew.")
     draw = torch.Generator().manual_seed(seed)
     started = time.perf_counter()
     rows: list[dict[str, Any]] = []

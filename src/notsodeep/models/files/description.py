@@ -63,7 +63,7 @@ def describe(module: nn.Module) -> Record:
         parts = (f"{name or 'module'}: {type(part).__qualname__}" for name, part in module.named_modules())
         return {"kind": "module", "class": type(module).__qualname__, "form": "\n".join(parts)}
     record = {
-        "kind": type(module).__name__,
+        "kind": "DEQ" if isinstance(module, DEQ) else "ENN",  # a parametrization renames the class
         "net": _net_record(module.net),
         "in_features": module.in_features,
         "out_features": module.out_features,
