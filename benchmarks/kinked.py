@@ -19,7 +19,7 @@ from timing import best_times
 
 import notsodeep as nsd
 from notsodeep.activations import expression
-from notsodeep.activations.expression import Formula
+from notsodeep.activations.formula import Formula
 
 SIZES = (62, 125, 250, 500, 1000)
 INTEGRATED = SIZES[:3]

@@ -9,8 +9,7 @@ from notsodeep.activations import activation, custom, expression
 from notsodeep.activations.mesh import mesh_of
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import dual_map, moments
-from notsodeep.gaussian.conditional import conditional_dual
-from notsodeep.gaussian.windowed import windowed_dual
+from notsodeep.gaussian.integral import conditional_dual, windowed_dual
 
 
 def mesh(function, reach, kinks=()):

@@ -8,9 +8,8 @@ import torch
 
 from notsodeep.activations import activation, expression
 from notsodeep.gaussian import dual_map, moments
-from notsodeep.gaussian.conditional import conditional_dual
-from notsodeep.gaussian.hermite import hermite_coefficients
-from notsodeep.gaussian.long_series import long_series
+from notsodeep.gaussian.hermite import hermite_coefficients, long_series
+from notsodeep.gaussian.integral import conditional_dual
 
 KINKED = (
     "tanh(x)*abs(x)",
@@ -82,7 +81,7 @@ def test_what_is_not_sound_is_left_to_integration():
     phi = expression("exp(-abs(x))")
     assert bool(long_series(phi, one, one, 0.95 * one, 0.1 * one)[2])
     wrong = lambda core, tau, terms: 1.001 * hermite_coefficients(core, tau, terms)  # noqa: E731
-    with mock.patch("notsodeep.gaussian.long_series.hermite_coefficients", wrong):
+    with mock.patch("notsodeep.gaussian.hermite.hermite_coefficients", wrong):
         assert not bool(long_series(phi, one, one, 0.95 * one, 0.1 * one)[2])
 
 

@@ -18,15 +18,14 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.activations.pieces import Pieces
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.arguments import instance
 from notsodeep.arrays import real
 from notsodeep.errors import BadInput
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
-from notsodeep.gaussian.conditional import conditional_dual
-from notsodeep.gaussian.hermite import hermite_coefficients, power_series
-from notsodeep.gaussian.long_series import long_series, sums
+from notsodeep.gaussian.hermite import hermite_coefficients, long_series, paired_sums, power_series
+from notsodeep.gaussian.integral import conditional_dual
 from notsodeep.gaussian.moments import Moments, deviations, moments_of, tabulated_moments
 from notsodeep.gaussian.piecewise import piecewise_dual
 from notsodeep.tolerances import SERIES_RTOL, SERIES_TRUNCATION
@@ -181,7 +180,7 @@ def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) 
     if terms < whole and bool(few.any()):
         one, other = (side.expand_as(lam.shape)[few] for side in (left, right))
         assert one.coefficients is not None and other.coefficients is not None  # noqa: PT018
-        value[few], steep = sums(one.coefficients, other.coefficients, rho[few])
+        value[few], steep = paired_sums(one.coefficients, other.coefficients, rho[few])
         slope[few] = steep / (one.tau * other.tau)
     short &= beyond
     if bool(short.any()):
