@@ -9,7 +9,7 @@ from notsodeep.activations import activation, custom, expression
 from notsodeep.activations.mesh import mesh_of
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import dual_map, moments
-from notsodeep.gaussian.integral import conditional_dual, windowed_dual
+from notsodeep.gaussian.integral import conditional_dual, _tabulated_dual
 
 
 def mesh(function, reach, kinks=()):
@@ -63,7 +63,7 @@ def test_the_integral_over_a_line_is_that_over_a_plane(text, rho):
     lam = rho * tau_i * tau_j
     given = [torch.tensor([each], dtype=torch.float64) for each in (tau_i, tau_j, lam)]
     wanted = [float(each) for each in conditional_dual(phi, *given)]
-    found = windowed_dual(phi, phi.mesh(18.0), tau_i, tau_j, lam, (0.0, 0.0))
+    found = _tabulated_dual(phi, phi.mesh(18.0), tau_i, tau_j, lam, (0.0, 0.0))
     assert found == pytest.approx(wanted, rel=1e-11, abs=1e-12)
 
 

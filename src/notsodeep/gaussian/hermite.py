@@ -2,7 +2,8 @@
 
     E[φ(u)φ(v)] = Σ_k c_k(τ_i) c_k(τ_j) ρ^k,     what a sum to K misses ≤ |ρ|^K √(r_i r_j),  r = E[φ²] − Σ_{k<K} c_k².
 
-The bound is Cauchy–Schwarz on the tail; with φ' for φ it holds for the derivative. Ref: docs/theory.md, section 2.
+The bound is Cauchy–Schwarz on the tail; with φ' for φ it holds for the derivative. As r never grows with K, the r of a short
+series bounds how many terms a pair needs. Ref: docs/theory.md, section 2.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from notsodeep.tolerances import SERIES_RTOL, STEEP_RTOL
 _FAR = 60.0  # deviations, where the density is zero in float64
 _FLAT = 1e-6  # of φ(0), what φ may vary by before its round-off shows in ten digits of that
 _CHUNK = 1 << 16  # values held at once: few enough to stay in cache through the recurrence
-_LENGTHS = (512, 1024, 2048)
-_LONG_CHUNK = 1 << 22  # values held at once
+_LENGTHS = (512, 1024, 2048)  # of long series
+_LONG_CHUNK = 1 << 22  # values of long series held at once
 _STEPS = 6  # as often as Newton's method may ask for the same samples
 _BESSEL = 1e-11  # by which rounding may take the sum of squares beyond E[φ²]
 
@@ -127,10 +128,10 @@ def power_series(left: Tensor, right: Tensor, rho: Tensor) -> tuple[Tensor, Tens
 def long_series(
     core: Activation, tau_i: Tensor, tau_j: Tensor, rho: Tensor, missed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(Cov[φ(u), φ(v)], its derivative in ρ, which of the pairs are known so) for vectors of pairs, (pairs,).
+    """(Cov[φ(u), φ(v)], its derivative in ρ, which pairs were summed) for vectors of pairs, (pairs,).
 
-    `missed` bounds what a shorter series misses at ρ = 1, relative to the scale of both. The rest needs more terms than there
-    may be, and is left at 0.
+    `missed` bounds what a shorter series misses at ρ = 1, relative to the scale of both. Pairs that need more terms than the
+    longest series has are left at 0.
     """
     value, slope = torch.zeros_like(rho), torch.zeros_like(rho)
     known = torch.zeros_like(rho, dtype=torch.bool)

@@ -1,9 +1,13 @@
-"""The dual map by integration, for any |ρ| ≤ 1: the exact path where a Hermite series has not converged.
+"""The dual map by integration, for any |ρ| ≤ 1: the exact path where no Hermite series is long enough.
 
-    E[φ(u)φ(v)] = E_u[φ(u) E[φ(v) | u]],     v | u ~ N(λu/τ_i², τ_j²(1 − ρ²)),
+    E[φ(u)φ(v)] = E_u[φ(u) S(λu/τ_i²)],     S(m) = E[φ(m + sη)],  s = τ_j √(1 − ρ²),
 
-and the same with φ' for the derivative in λ (Price). As |ρ| → 1 the inner Gaussian shrinks to a point and the outer
-panels are graded around the places where its mean crosses a kink.
+and the same with φ' for the derivative in λ (Price). As |ρ| → 1 the inner Gaussian shrinks to a point, and the outer panels are
+graded around the places where its mean crosses a kink.
+
+Few panels: S is integrated for every outer node, many pairs at a time. Many panels (waves, many kinks, narrow steps): S has no
+feature narrower than s, so it is tabulated on panels of that size, each value from the panels of φ within ten deviations. The
+cost is then that of a line instead of a plane.
 """
 
 from __future__ import annotations
@@ -19,32 +23,24 @@ from notsodeep.activations.mesh import Mesh, legendre_sum, legendre_transform
 from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre, normal_rule
 from notsodeep.gaussian.moments import panels
 
-_CHUNK = 1 << 22  # values held at once
+_CHUNK, _LINE_CHUNK = 1 << 22, 1 << 21  # values held at once
 _GRID = 9  # edges of a rule's own panels
-_BLUR = (
-    -9.0,
-    -3.0,
-    -1.0,
-    0.0,
-    1.0,
-    3.0,
-    9.0,
-)  # deviations of the inner Gaussian at which outer panels end, about a kink
-
-
-_PLANE = 1 << 21  # values for one pair, from which on blurring φ on a line of its own costs less
-_LINE_CHUNK = 1 << 21  # values held at once
+# Deviations of the inner Gaussian at which outer panels end, around a kink.
+_BLUR = (-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0)
+_PLANE = 1 << 21  # values for one pair above which tabulating S costs less
 _WINDOW = 10.0  # deviations: beyond, a Gaussian is below 1e-21
-_LAYER = 9.0  # deviations about a feature narrower than s within which S has features of width s
-_STEP = 1.5  # deviations: on so wide a panel a blurred function is a polynomial of degree 15 to round-off
+_LAYER = 9.0  # deviations around a feature narrower than s within which S has features of width s
+_STEP = 1.5  # deviations: on a panel this wide a blurred function is a polynomial of degree 15 to round-off
 _SMALLEST_STD = 1e-300
 
 
 def conditional_dual(
     phi: Activation, tau_i: Tensor, tau_j: Tensor, lam: Tensor, means: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(E[φ(u)φ(v)], E[φ'(u)φ'(v)]) for vectors of pairs, all of one shape (pairs,), every τ > 0. With the `means` of φ(u) and
-    φ(v), the first is their covariance."""
+    """(E[φ(u)φ(v)], E[φ'(u)φ'(v)]) for vectors of pairs, all of shape (pairs,), every τ > 0.
+
+    With the `means` of φ(u) and φ(v), the first is their covariance.
+    """
     means = (torch.zeros_like(lam), torch.zeros_like(lam)) if means is None else means
     value, slope = torch.empty_like(lam), torch.empty_like(lam)
     if not lam.numel():
@@ -56,7 +52,7 @@ def conditional_dual(
     if plane > _PLANE and phi.is_found_by_looking:
         numbers = zip(*(each.tolist() for each in (tau_i, tau_j, lam, *means)), strict=True)
         for k, (a, b, both, *two) in enumerate(numbers):
-            value[k], slope[k] = windowed_dual(phi, mesh, a, b, both, (two[0], two[1]))
+            value[k], slope[k] = _tabulated_dual(phi, mesh, a, b, both, (two[0], two[1]))
         return value, slope
     size = max(1, _CHUNK // plane)
     for start in range(0, lam.numel(), size):
@@ -67,7 +63,7 @@ def conditional_dual(
 
 
 def _blurred_places(phi: Activation, mesh: Mesh) -> tuple[float, ...]:
-    """Where φ blurred has a feature as wide as the blur: the kinks, and what is narrow; that of a known φ is graded."""
+    """Places where φ blurred has a feature as wide as the blur: the kinks, and narrow features of unknown φ."""
     return (*mesh.kinks, *mesh.features) if phi.is_found_by_looking else mesh.kinks
 
 
@@ -92,7 +88,7 @@ def _conditional_chunk(
     return value, slope
 
 
-def windowed_dual(
+def _tabulated_dual(
     phi: Activation, mesh: Mesh, tau_i: float, tau_j: float, lam: float, means: tuple[float, float]
 ) -> tuple[float, float]:
     """(Cov[φ(u), φ(v)], E[φ'(u)φ'(v)]) of one pair; `mesh` is that of φ for both deviations."""
