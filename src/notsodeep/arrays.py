@@ -159,7 +159,7 @@ def label_array(y: Any, name: str = "y") -> np.ndarray[Any, Any]:
     if isinstance(y, Tensor):
         refuse_unreadable(y, name)
         known = y.dtype in (torch.float32, torch.float64) or not y.is_floating_point()
-        return (y if known else y.double()).detach().cpu().numpy()
+        y = (y if known else y.double()).detach().cpu().numpy()
     if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         raise BadInput(f"{name} has masked entries; fill or drop them first.")
     try:
@@ -175,6 +175,16 @@ def label_array(y: Any, name: str = "y") -> np.ndarray[Any, Any]:
     if values.dtype.kind not in "fiubUSO":
         raise BadInput(f"{name} holds {values.dtype}; expected classes, or real numbers.")
     return values
+
+
+def class_codes(labels: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], npt.NDArray[np.int64]]:
+    """The different labels in sorted order, and for each label its place among them, int64."""
+    if labels.dtype.kind == "O":
+        if any(label is None or label != label for label in labels.flat):
+            raise BadInput("y holds missing labels (None or NaN): drop these samples first.")
+        labels = labels.astype(str)
+    present, codes = np.unique(labels, return_inverse=True)
+    return present, codes.astype(np.int64)
 
 
 def refuse_beyond(diagonal: Tensor, dtype: torch.dtype, what: str) -> None:

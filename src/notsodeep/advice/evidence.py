@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.advice.labels import encoded_targets
 from notsodeep.arrays import Array, samples
 from notsodeep.data.standardiser import standardised
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
@@ -172,7 +172,8 @@ def evidence(
     rows = samples(x).detach().cpu().double()
     if len(rows) < FEWEST_SAMPLES:
         raise BadInput(f"There are {len(rows)} samples; {FEWEST_SAMPLES} at least are needed to leave some out.")
-    targets, classes = encoded_targets(y, len(rows))
+    labels = Targets.numbered(y, len(rows))
+    targets = labels.standardised()
     random = generator or torch.Generator().manual_seed(0)
     net = net or Implicit("relu", var_a=0.2)
     chosen = torch.randperm(len(rows), generator=random)[:most]
@@ -194,7 +195,7 @@ def evidence(
         of_samples=len(rows),
         features=rows.shape[1],
         outputs=targets.shape[1],
-        classes=classes,
+        classes=labels.classes is not None,
         largest_feature=float(used.square().mean(0).max()),
         conjugate_gap=relative_gap(deq.conjugate, matched.conjugate),
         tangent_gap=best_scaled_gap(deq.tangent[few, few], matched.tangent[few, few])[0],

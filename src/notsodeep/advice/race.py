@@ -12,10 +12,10 @@ import torch
 from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most of a second to import
 from torch import Tensor
 
-from notsodeep.advice.labels import encoded_targets
 from notsodeep.arguments import count
 from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.matching import design
 from notsodeep.models.training.equal_cost import Samples, Schedule, Trained, equal_cost, evaluate, train
@@ -193,13 +193,13 @@ class _Task:
         if n < FEWEST_SAMPLES:
             raise BadInput(f"There are {n} samples; {FEWEST_SAMPLES} at least are needed to train, choose and test.")
         if test is None:
-            targets = encoded_targets(y, n)[0]
+            targets = Targets.numbered(y, n).standardised()
             order = torch.randperm(n, generator=generator)
             tested, known = order.split([round(TESTED * n), n - round(TESTED * n)])
             rows_test, targets_test = rows[tested], targets[tested]
         else:
             rows_test = samples(test[0], "the test samples").detach().cpu()
-            targets = encoded_targets(_together(y, test[1]), n + len(rows_test))[0]
+            targets = Targets.numbered(_together(y, test[1]), n + len(rows_test)).standardised()
             targets, targets_test = targets[:n], targets[n:]
             known = torch.randperm(n, generator=generator)
         chosen, learnt = known.split([round(VALIDATED * len(known)), len(known) - round(VALIDATED * len(known))])

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.arrays import samples
-from notsodeep.data.labels import encoded
 from notsodeep.data.tables import READERS, Source, Table, csv_columns
+from notsodeep.data.targets import labels_of_file
 from notsodeep.errors import BadInput
 
 __all__ = ["LIMITS", "Limits", "Shelf", "Uploaded", "decode", "read_upload"]
@@ -104,7 +104,7 @@ def read_upload(name: str, content: bytes, limits: Limits = LIMITS) -> Uploaded:
     description = f"{shown}, {x.shape[0]} samples × {x.shape[1]} features"
     if inside is None:
         return Uploaded(x, None, description, shown)
-    y, names = _classes(*encoded(inside, f"Column {labels!r} of {shown!r}"), limits)
+    y, names = _classes(*labels_of_file(inside, f"Column {labels!r} of {shown!r}"), limits)
     what = f"{labels!r} is left out, as it holds no classes" if y is None else f"{len(names or ())} classes"
     return Uploaded(x, y, f"{description}, {what}", shown, names)
 

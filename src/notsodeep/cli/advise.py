@@ -13,8 +13,8 @@ from notsodeep.advice import advise, race
 from notsodeep.cli.options import DataOption, JsonOption, SeedOption
 from notsodeep.cli.program import app, print_json, working
 from notsodeep.cli.program import out as stdout
-from notsodeep.data.labels import LABEL_FILES, is_number
 from notsodeep.data.sources import Dataset, as_found
+from notsodeep.data.targets import LABEL_FILES, is_number
 from notsodeep.errors import BadInput
 
 

@@ -1,4 +1,4 @@
-"""Samples and their targets read block by block, from wherever they lie, and checked as they are read."""
+"""Samples read block by block, from memory or files, and checked as they are read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from notsodeep.arguments import count, instance, shown
-from notsodeep.arrays import label_array, refuse_unreadable, samples
+from notsodeep.arrays import refuse_unreadable, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
 
@@ -105,55 +104,6 @@ class Rows:
             ) from None
         rows = rows.to(self.dtype)
         return rows if self.standardiser is None else self.standardiser(rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """What the rows are regressed on: real numbers (n,) or (n, K), or classes 0 … K − 1 (n,) as one-hot rows."""
-
-    source: Any
-    classes: int | None
-    """K where y is classes"""
-
-    @classmethod
-    def of(cls, y: Any, n: int) -> Targets:
-        if isinstance(y, Tensor):
-            refuse_unreadable(y, "y")
-        values = y if hasattr(y, "shape") and hasattr(y, "__getitem__") else label_array(y)
-        if not values.shape or values.shape[0] != n or len(values.shape) > 2 or 0 in values.shape:
-            raise BadInput(f"y has shape {tuple(values.shape)}; expected ({n},) or ({n}, K), one target a row of x.")
-        if values.dtype.is_floating_point if isinstance(values, Tensor) else values.dtype.kind == "f":
-            return cls(values, None)
-        labels = label_array(values)
-        if labels.ndim != 1 or labels.dtype.kind not in "iub" or labels.min() < 0:
-            raise BadInput("y must hold real numbers, or classes as whole numbers from 0, one a sample.")
-        return cls(labels, int(labels.max()) + 1)
-
-    @property
-    def outputs(self) -> int:
-        return self.classes or (self.source.shape[1] if len(self.source.shape) == 2 else 1)
-
-    @property
-    def flat(self) -> bool:
-        """Whether there is one number a sample, (n,)."""
-        return self.classes is None and len(self.source.shape) == 1
-
-    def read(self, index: slice) -> Tensor:
-        """(rows, K) in float64."""
-        part = self.source[index]
-        part = (
-            part.detach().cpu()
-            if isinstance(part, Tensor)
-            else torch.from_numpy(np.array(part, dtype=np.int64 if self.classes else np.float64))
-        )
-        if self.classes is not None:
-            return functional.one_hot(part.long(), self.classes).to(torch.float64)
-        values = part.to(torch.float64).reshape(len(part), -1)
-        finite = torch.isfinite(values).all(1)
-        if not bool(finite.all()):
-            row = index.start + int(torch.nonzero(~finite)[0, 0])
-            raise BadInput(f"y holds NaN or infinity in row {row}; drop or fill it first.", rows=[row])
-        return values
 
 
 def _dtype(x: Any) -> torch.dtype:

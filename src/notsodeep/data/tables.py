@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from notsodeep.arrays import samples
-from notsodeep.data.labels import LABEL_FILES, encoded, fitting, is_number, read_labels
 from notsodeep.data.readers import refuse_lying_header
+from notsodeep.data.targets import LABEL_FILES, is_number, labels_of_file, read_labels
 from notsodeep.errors import BadInput
 
 _QUOTED = 200  # characters of what a reader says; NumPy quotes the whole header of a file
@@ -65,8 +65,14 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         inside, where = read_labels(Path(wanted)), repr(wanted)
     if inside is None:
         return x, None, None
-    y, classes = encoded(inside, where)
-    return x, fitting(y, len(x), where), classes
+    y, classes = labels_of_file(inside, where)
+    if len(y) != len(x):
+        raise BadInput(
+            f"{where} holds {len(y)} labels, the data {len(x)} samples; one label per sample is needed.",
+            labels=len(y),
+            samples=len(x),
+        )
+    return x, y, classes
 
 
 def _remedy(suffix: str, wanted: str | None) -> str:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import choice
+from notsodeep.data.targets import regression_targets
 from notsodeep.estimators.inputs import radius, ridges
 from notsodeep.estimators.tasks import Classifies, Learner, Regresses
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.kernels.structured.equivalent import equivalent_cross, equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_cross, sharp_kernel
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
-from notsodeep.models.training.objective import targets_of
 from notsodeep.models.training.readout import in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import MixtureStatistics
@@ -78,7 +78,7 @@ class _KernelRidge(Learner):
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         choice(self.form, "form", _FORMS)
         choice(self.kernel, "kernel", ("conjugate", "tangent"))
-        targets = targets_of(y, outputs).to(x.dtype)
+        targets = regression_targets(y, outputs).to(x.dtype)
         self.tau0_ = radius(x)
         gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
         alpha, self.ridge_ = _solve(gram, targets - targets.mean(0), ridges(self.ridge))

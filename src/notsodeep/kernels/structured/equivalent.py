@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from notsodeep.arguments import instance
-from notsodeep.arrays import Array, like, refuse_beyond, samples
-from notsodeep.data.blocks import Rows, Targets
+from notsodeep.arrays import Array, class_codes, label_array, like, refuse_beyond, samples
+from notsodeep.data.blocks import Rows
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.solver import refuse_other_features
 from notsodeep.kernels.structured.factor import FactorRows, refuse_many_outputs
@@ -234,7 +234,7 @@ class EquivalentSums:
 def _codes(labels: Any, n: int) -> Tensor:
     if labels is None:
         return torch.zeros(n, dtype=torch.long)
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    values = label_array(labels, "labels")
     if values.shape != (n,):
         raise BadInput(f"The labels have shape {values.shape}; expected ({n},), one a row of x.")
-    return torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))
+    return torch.from_numpy(class_codes(values)[1])

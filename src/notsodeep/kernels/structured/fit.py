@@ -14,8 +14,9 @@ from scipy.sparse.linalg import LinearOperator, lobpcg
 from torch import Tensor
 
 from notsodeep.arguments import choice, count, instance, numbers
-from notsodeep.data.blocks import Rows, Targets
+from notsodeep.data.blocks import Rows
 from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.names import KERNELS
 from notsodeep.kernels.structured.equivalent import EquivalentFactor, EquivalentSums
