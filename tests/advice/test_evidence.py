@@ -10,7 +10,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import separation as sep
 from notsodeep.advice import Evidence, LeftOut, evidence
-from notsodeep.advice.evidence import _folds, _neighbour_mean, _Spectrum, _with_constant
+from notsodeep.advice.measurements import _folds, _neighbour_mean, _Spectrum, _with_constant
 from notsodeep.data.targets import Targets
 
 

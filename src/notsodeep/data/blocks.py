@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, instance, shown
-from notsodeep.arrays import refuse_unreadable, samples
+from notsodeep.arrays import check_dense, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
 
@@ -43,7 +43,7 @@ class Rows:
     ) -> Rows:
         """The rows of x; `block` of them at once, by default some four million numbers."""
         if isinstance(x, Tensor):
-            refuse_unreadable(x, name)
+            check_dense(x, name)
         shape = getattr(x, "shape", None)
         if shape is None or not hasattr(x, "__getitem__"):
             raise BadInput(

@@ -102,7 +102,7 @@ def _array(stream: gzip.GzipFile, path: Path) -> npt.NDArray[np.uint8]:
     return np.frombuffer(values, dtype=np.uint8).reshape(shape)
 
 
-def refuse_lying_header(content: Path | BinaryIO, name: str) -> None:
+def check_npy_header(content: Path | BinaryIO, name: str) -> None:
     """`BadInput` where the header asks for more numbers than follow it. What is no header of NumPy's is left to its reader.
 
     Args:

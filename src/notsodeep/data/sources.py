@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import flag, is_whole, path, shown
-from notsodeep.arrays import refuse_if_too_large, samples
+from notsodeep.arrays import check_memory, samples
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
 from notsodeep.data.standardiser import Standardiser, standardised
 from notsodeep.data.tables import READERS, read_table
@@ -104,7 +104,7 @@ def _mixture(arguments: str) -> Dataset:
     n, p, seed = (whole("gmm", key, asked[key]) for key in ("n", "p", "seed"))
     separation, spread = (number("gmm", key, asked[key]) for key in ("separation", "spread"))
     what = f"Drawing {n} × {p} samples"  # with a copy on the way
-    refuse_if_too_large(2 * n, p, torch.float64, torch.device("cpu"), "fewer samples or features", what)
+    check_memory((2 * n, p), torch.float64, torch.device("cpu"), "fewer samples or features", what)
     mixture = GaussianMixture.two_classes(p, separation, spread)
     x, y = mixture.sample(n, torch.Generator().manual_seed(seed))
     return Dataset(x, y, f"two-class Gaussian mixture (seed {seed})")

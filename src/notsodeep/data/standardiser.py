@@ -11,6 +11,7 @@ from torch import Tensor
 from notsodeep.arguments import positive
 from notsodeep.arrays import real, samples
 from notsodeep.errors import BadInput
+from notsodeep.theory.statistics import tau0
 
 _ENTRIES = 2**20
 """Of a block of rows that is summed in float64, so that no float64 copy of all the data is made."""
@@ -46,6 +47,11 @@ class Standardiser:
         if x.shape[1] != len(self.mean):
             raise BadInput(f"x has {x.shape[1]} features; the statistics were taken from data with {len(self.mean)}.")
         return (x - self.mean.to(x)).div_(self.scale)
+
+
+def rounded_tau0(x: Tensor) -> float:
+    """τ0 of x to six digits, as the rest is rounding: 1 for standardised data."""
+    return float(f"{tau0(x):.6g}")
 
 
 def standardised(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from notsodeep.arrays import samples
-from notsodeep.data.readers import refuse_lying_header
+from notsodeep.data.readers import check_npy_header
 from notsodeep.data.targets import LABEL_FILES, is_number, labels_of_file, read_labels
 from notsodeep.errors import BadInput
 
@@ -118,7 +118,7 @@ def _only_a_file(wanted: str | None, source: Source, held: str) -> None:
 
 def _npy(source: Source, wanted: str | None) -> Table:
     _only_a_file(wanted, source, "one array")
-    refuse_lying_header(source.content, source.name)
+    check_npy_header(source.content, source.name)
     return np.asarray(np.load(source.content, allow_pickle=False)), None
 
 

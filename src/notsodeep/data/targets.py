@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.arrays import class_codes, label_array, refuse_unreadable
-from notsodeep.data.readers import refuse_lying_header
+from notsodeep.arrays import check_dense, class_codes, label_array
+from notsodeep.data.readers import check_npy_header
 from notsodeep.errors import BadInput
 
 LABEL_FILES = (".npy", ".csv", ".txt")
@@ -36,7 +36,7 @@ class Targets:
     def of(cls, y: Any, n: int) -> Targets:
         """y without a copy, to be read block by block; classes are whole numbers ≥ 0 and keep their numbers."""
         if isinstance(y, Tensor):
-            refuse_unreadable(y, "y")
+            check_dense(y, "y")
         values = y if hasattr(y, "shape") and hasattr(y, "__getitem__") else label_array(y)
         _check_shape(values.shape, n)
         if values.dtype.is_floating_point if isinstance(values, Tensor) else values.dtype.kind == "f":
@@ -57,7 +57,7 @@ class Targets:
             if not np.isfinite(values).all():
                 raise BadInput("y holds NaN or infinity: drop these samples first.")
             if (values == values[0]).all():
-                raise BadInput("All labels are equal: there is nothing to learn.")
+                raise BadInput("All labels are equal: with the same number for every sample there is nothing to learn.")
             return cls(torch.from_numpy(values.astype(np.float64)), None)
         if values.ndim == 2:
             raise BadInput(f"y holds {values.dtype} of shape {values.shape}; give numbers as floats, or classes (n,).")
@@ -170,7 +170,7 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
         raise BadInput(f"There is no file of labels {str(path)!r}.")
     try:
         if path.suffix.lower() == ".npy":
-            refuse_lying_header(path, str(path))
+            check_npy_header(path, str(path))
             return np.asarray(np.load(path, allow_pickle=False))
         lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
     except BadInput:
@@ -201,7 +201,7 @@ def is_number(cell: str) -> bool:
 
 def _check_shape(shape: Any, n: int) -> None:
     if len(shape) not in (1, 2) or shape[0] != n or 0 in shape:
-        raise BadInput(f"y has shape {tuple(shape)}; expected ({n},) or ({n}, K), one row per sample of x.")
+        raise BadInput(f"x has {n} samples and y has shape {tuple(shape)}; expected ({n},) or ({n}, K).")
 
 
 def _word(value: Any, row: int, where: str) -> str:

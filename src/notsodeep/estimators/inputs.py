@@ -12,14 +12,13 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor, nn
 
 from notsodeep.arguments import flag, instance, not_negative
-from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.standardiser import Standardiser, rounded_tau0
 from notsodeep.errors import BadInput
 from notsodeep.matching import design
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.training.readout import RIDGES
 from notsodeep.theory.architecture import Explicit, Implicit
-from notsodeep.theory.statistics import tau0
 
 _DTYPES = [np.float64, np.float32]
 _TRIAL_SAMPLES = 300
@@ -73,8 +72,8 @@ def ridges(ridge: Any) -> tuple[float, ...]:
 
 
 def radius(x: Tensor) -> float:
-    """τ0 of x, without the last digits, which are rounding: 1 for standardised data, and where every sample is zero."""
-    return float(f"{tau0(x):.6g}") if bool(x.any()) else 1.0
+    """τ0 of x to six digits; 1 if every sample is zero."""
+    return rounded_tau0(x) if bool(x.any()) else 1.0
 
 
 def _tensor(array: Any) -> Tensor:

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from notsodeep import arrays as checks
 from notsodeep.arguments import count, flag
 from notsodeep.arguments import generator as checked_generator
-from notsodeep.arrays import Array, samples
+from notsodeep.arrays import Array, module_input, samples
 from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
@@ -87,7 +86,7 @@ def compile_deq(
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
     rows = samples(x).to(deq.B)
-    checks.batch(rows, deq.in_features, deq.B, "DEQ")
+    module_input(rows, deq.in_features, deq.B, "DEQ")
     distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:

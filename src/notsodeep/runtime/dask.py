@@ -30,24 +30,24 @@ def connected(scheduler: Any) -> Iterator[Any]:
     except ImportError:
         raise BadInput("A scheduler needs Dask: pip install 'notsodeep[dask]'.") from None
     if isinstance(scheduler, Client):
-        _refuse_without_workers(scheduler)
+        _check_workers(scheduler)
         yield scheduler
         return
     if not isinstance(scheduler, str) and not hasattr(scheduler, "scheduler_address"):
         raise BadInput(
             f"scheduler is a {type(scheduler).__name__}; expected an address (tcp://host:port), a Client or a cluster of Dask."
         )
-    _refuse_dead(getattr(scheduler, "scheduler_address", scheduler))
+    _check_alive(getattr(scheduler, "scheduler_address", scheduler))
     try:
         client = Client(scheduler, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise _no_scheduler(scheduler, error) from error
     with client:
-        _refuse_without_workers(client)
+        _check_workers(client)
         yield client
 
 
-def _refuse_dead(address: str) -> None:
+def _check_alive(address: str) -> None:
     """`BadInput` where nobody listens at tcp://host:port, or somebody who is no scheduler of Dask: its client would ask again
     and again in the first case, and wait for ever in the second. A scheduler greets whoever connects, with the length of what
     it says in front."""
@@ -79,7 +79,7 @@ def _no_scheduler(address: Any, why: BaseException | str) -> BadInput:
     )
 
 
-def _refuse_without_workers(client: Any) -> None:
+def _check_workers(client: Any) -> None:
     if client.asynchronous:
         raise BadInput("The Client is asynchronous, and this call is not; give one made with asynchronous=False.")
     try:

@@ -26,7 +26,7 @@ _NO_ROOM = 1 << 20  # bytes: with less than this left, a write that fails withou
 
 def output_folder(path: Path) -> Path:
     """The folder, made if it is not there; `BadInput` if it cannot be."""
-    refuse_file(path)
+    check_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -34,7 +34,7 @@ def output_folder(path: Path) -> Path:
     return path
 
 
-def refuse_file(path: Path) -> None:
+def check_folder(path: Path) -> None:
     """`BadInput` where a folder is wanted and a file is in its place."""
     if path.exists() and not path.is_dir():
         raise BadInput(f"{str(path)!r} is a file; name a folder.")

@@ -24,7 +24,7 @@ def to_record(value: Any, kinds: Kinds) -> Any:
     if isinstance(value, Real):  # numpy's
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, tuple | list):
-        _refuse_long(value)
+        _check_length(value)
         return [to_record(item, kinds) for item in value]
     name = type(value).__name__
     if not is_dataclass(value) or kinds.get(name) is not type(value):
@@ -42,7 +42,7 @@ def from_record(record: Any, kinds: Kinds, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise BadInput(f"A record is nested more than {_DEEPEST} deep; no network is.")
     if isinstance(record, list):
-        _refuse_long(record)
+        _check_length(record)
         return tuple(from_record(item, kinds, depth + 1) for item in record)
     if not isinstance(record, dict):
         return record
@@ -85,7 +85,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, wanted) if isinstance(wanted, type) else True
 
 
-def _refuse_long(values: Any) -> None:
+def _check_length(values: Any) -> None:
     if len(values) > _LONGEST:
         raise BadInput(
             f"A record holds {len(values)} values in a row; files hold up to {_LONGEST} coefficients or layers."

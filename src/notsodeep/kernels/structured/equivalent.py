@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import instance
-from notsodeep.arrays import Array, class_codes, label_array, like, refuse_beyond, samples
+from notsodeep.arrays import Array, check_range, class_codes, label_array, like, samples
 from notsodeep.data.blocks import Rows
 from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
@@ -43,7 +43,7 @@ def equivalent_kernel(
     row = scalars(net, stats.tau0).coefficients(kernel)
     if not math.isfinite(row.d):
         raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
-    refuse_beyond(row.d + abs(row.c1) * squared_norms(data), data.dtype, f"The {kernel} kernel of {net}")
+    check_range(row.d + abs(row.c1) * squared_norms(data), data.dtype, f"The {kernel} kernel of {net}")
     factor = torch.cat([data, _class_factor(stats.J, p, stats.psi).to(data)], dim=1)
     core = torch.block_diag(
         row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), class_core(row, stats).to(data)

@@ -14,7 +14,7 @@ from torch import Tensor
 from notsodeep.approximation.tables import ChebyshevSeries, chebyshev_subset, separate
 from notsodeep.arguments import choice, count
 from notsodeep.arguments import generator as checked_generator
-from notsodeep.arrays import Array, like, real, refuse_beyond, refuse_if_too_large, samples
+from notsodeep.arrays import Array, check_memory, check_range, like, real, samples
 from notsodeep.data.blocks import Rows
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs
@@ -77,7 +77,7 @@ def sharp_kernel(
     wide = data.to(torch.float64)
     directions = count(directions, "directions", least=0)
     expansion = _Expansion(net, wide, kernel, tau0)
-    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
+    check_range(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
 
     def part(order: int) -> tuple[Tensor, Tensor]:
         return separate(lambda i, j: expansion.series(i, j).terms[order], expansion.tau)
@@ -111,7 +111,7 @@ def sharp_cross(
     refuse_other_features(new, old)
     n = len(new)
     expansion = _Expansion(net, torch.cat([new, old]), kernel, root_mean_square_norm(old) if tau0 is None else tau0)
-    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
+    check_range(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
     squares = [quadratic_features(rows, directions, of=old) for rows in (new, old)]
     out = torch.empty(n, len(old), dtype=data.dtype, device=data.device)
 
@@ -128,10 +128,10 @@ def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float
     """The same to third order, entry by entry and without the projection of S²: dense (n, n), and far sharper."""
     data = samples(x)
     n = len(data)
-    refuse_if_too_large(n, n, data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
+    check_memory((n, n), data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
     wide = data.to(torch.float64)
     expansion = _Expansion(net, wide, kernel, tau0)
-    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
+    check_range(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
     out = torch.empty(n, n, dtype=data.dtype, device=data.device)
     fill((out,), True, lambda i, j: (expansion.series(i, j).at(wide[i] @ wide[j].T),))
     out.diagonal().copy_(expansion.diagonal)

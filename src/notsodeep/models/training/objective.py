@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.arguments import shown
-from notsodeep.arrays import refuse_unreadable
+from notsodeep.arrays import check_dense
 from notsodeep.data.targets import class_indices, regression_targets
 from notsodeep.errors import BadInput
 
@@ -56,7 +56,7 @@ def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
         )
     x, y = batch
     for name, part in (("x", x), ("y", y)):
-        refuse_unreadable(part, f"{name} of a batch")
+        check_dense(part, f"{name} of a batch")
     if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
         raise BadInput(
             f"A batch has x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}; expected at least one sample, and a "
