@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arrays import samples
+from notsodeep.data.readers import npy_header
 from notsodeep.data.tables import READERS, Source, Table, csv_columns
 from notsodeep.data.targets import labels_of_file
 from notsodeep.errors import BadInput
@@ -248,7 +249,10 @@ def within(limits: Limits, rows: int, columns: int, name: str) -> None:
 
 def admit_npy(content: bytes, name: str, limits: Limits) -> None:
     """`BadInput` unless this is a whole .npy file of real numbers, two axes, within the limits."""
-    shape, dtype, start = _npy_header(content, name)
+    header = npy_header(io.BytesIO(content), _NPY_HEADER)
+    if header is None:
+        raise BadInput(f"{name!r} is no .npy file of numbers; write it with numpy.save.")
+    shape, dtype, start = header
     if dtype.kind not in "fiub":
         raise BadInput(f"{name!r} holds {_short(str(dtype))}, not real numbers; save an array of floats or integers.")
     if any(length < 0 or isinstance(length, bool) for length in shape):
@@ -263,19 +267,6 @@ def admit_npy(content: bytes, name: str, limits: Limits) -> None:
     declared, held = math.prod(shape) * dtype.itemsize, len(content) - start
     if declared != held:
         raise BadInput(f"{name!r} declares {declared} bytes of numbers and holds {held}: it is damaged. Write it anew.")
-
-
-def _npy_header(content: bytes, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """The shape, the type and where the numbers begin."""
-    stream = io.BytesIO(content)
-    try:
-        version = np.lib.format.read_magic(stream)
-        # Versions after 2.0 are for names of fields, which numbers have none of.
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, _, dtype = read(stream, max_header_size=_NPY_HEADER)
-    except Exception as error:  # a header is parsed as a Python literal, which fails in many ways, and all mean this
-        raise BadInput(f"{name!r} is no .npy file of numbers; write it with numpy.save.") from error
-    return shape, dtype, stream.tell()
 
 
 def admit_csv(content: bytes, name: str, limits: Limits) -> str:

@@ -11,26 +11,28 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, instance, shown
-from notsodeep.arrays import check_dense, samples
+from notsodeep.arrays import check_dense, first_few, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
 
-_ENTRIES = 2**22  # of a block: large enough for a matrix product, small beside the data
-_RUN = 64  # consecutive rows of a sample, where rows cannot be picked one by one
+_ENTRIES = 2**22  # of a block: large enough for a matrix product, small compared with the data
+_RUN = 64  # consecutive rows drawn together from a source that only reads slices
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """x (n, p), never copied whole: a tensor, a numpy array or memory map, or what gives rows for x[start:stop] (Zarr).
-
-    Blocks come in `dtype`: that of x if it is float32 or float64, else float64. A `standardiser` is applied to each.
-    """
+    """Samples x (n, p), read block by block and never copied whole."""
 
     source: Any
+    """A tensor, a numpy array or memory map, or anything that gives rows by x[start:stop], such as a Zarr array."""
     dtype: torch.dtype
+    """Of the blocks."""
     block: int
+    """Rows per block."""
     standardiser: Standardiser | None = None
+    """Applied to each block."""
     name: str = "x"
+    """For errors."""
 
     @classmethod
     def of(
@@ -41,7 +43,7 @@ class Rows:
         standardiser: Standardiser | None = None,
         name: str = "x",
     ) -> Rows:
-        """The rows of x; `block` of them at once, by default some four million numbers."""
+        """The rows of x: by default in blocks of four million numbers, in float32 if x is no more precise, else in float64."""
         if isinstance(x, Tensor):
             check_dense(x, name)
         shape = getattr(x, "shape", None)
@@ -50,7 +52,7 @@ class Rows:
                 f"{name} is a {type(x).__name__}; expected an array (n, p), in memory or mapped from a file."
             )
         if len(shape) != 2 or 0 in shape:
-            raise BadInput(f"{name} has shape {tuple(shape)}; expected (n, p), one row a sample, and at least one.")
+            raise BadInput(f"{name} has shape {tuple(shape)}; expected (n, p), one row per sample, and at least one.")
         block = None if block is None else count(block, "block")
         if not (dtype is None or isinstance(dtype, torch.dtype)) or dtype not in (None, torch.float32, torch.float64):
             raise BadInput(f"dtype = {shown(dtype)}; sums are taken of torch.float32 or torch.float64.")
@@ -67,18 +69,18 @@ class Rows:
         return self.shape[0]
 
     def read(self, index: slice) -> Tensor:
-        """Some consecutive rows, or `BadInput` that says which of all rows is wrong."""
+        """Consecutive rows; errors count rows from the first of all."""
         return self._checked(self.source[index], torch.arange(index.start, index.stop))
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Every row once: (where, rows)."""
+        """(place, rows) of each block in turn."""
         n = len(self)
         for start in range(0, n, self.block):
             index = slice(start, min(start + self.block, n))
             yield index, self.read(index)
 
     def sample(self, size: int, generator: torch.Generator | None = None) -> Tensor:
-        """`size` rows without repetition, in their order: each at random, or runs of 64 where only slices can be read."""
+        """`size` random rows, each at most once, in order; runs of 64 rows from a source that only reads slices."""
         n, size = len(self), count(size, "size")
         if size >= n:
             return torch.cat([part for _, part in self.blocks()])
@@ -97,9 +99,8 @@ class Rows:
             if "rows" not in error.data:
                 raise
             wrong = places[error.data["rows"]].tolist()
-            shown = ", ".join(map(str, wrong[:5])) + (", …" if len(wrong) > 5 else "")
             raise BadInput(
-                f"{self.name} holds NaN or infinity in row {shown} of {len(self)}; drop or fill these rows first.",
+                f"{self.name} holds NaN or infinity in row {first_few(wrong)} of {len(self)}; drop or fill these rows first.",
                 rows=wrong,
             ) from None
         rows = rows.to(self.dtype)

@@ -1,4 +1,4 @@
-"""Data in files: .npy, .npz, .csv and .parquet, with labels if there are any."""
+"""Tables in .npy, .npz, .csv and .parquet files, with labels if there are any."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from notsodeep.data.readers import check_npy_header
 from notsodeep.data.targets import LABEL_FILES, is_number, labels_of_file, read_labels
 from notsodeep.errors import BadInput
 
-_QUOTED = 200  # characters of what a reader says; NumPy quotes the whole header of a file
+_QUOTED = 200  # characters of a reader's message; NumPy quotes the whole header of a file
 
 Table = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
-"""The samples, and the labels that the same file holds."""
+"""The samples, and the labels in the same file."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table to read: a file, or one in memory. `name` is what messages call it; `delimiter` is for .csv."""
+    """A table in a file or in memory; `name` is for errors, `delimiter` for .csv."""
 
     content: Path | BinaryIO
     name: str
@@ -34,8 +34,8 @@ class Source:
 
 
 def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
-    """Samples (n, p), labels (n,) or none, and the names of the classes if the labels are words. `labels` names a column by
-    name or number (below 0 from the end), an array of an .npz, or another file; an .npz may hold x and y."""
+    """Samples (n, p), their labels or None, and the names of the classes if labels are words. `labels` is a column by name or
+    number (negative from the end), an array of an .npz, or another file; without it, y of an .npz with x and y is used."""
     suffix = path.suffix.lower()
     if path.is_dir():
         raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
@@ -46,7 +46,7 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         array, inside = READERS[suffix](Source(path, str(path)), wanted)
     except BadInput:
         raise
-    except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
+    except Exception as error:  # readers fail in many ways on a corrupt file
         what = _first_line(error).split(". ")[0].rstrip(".")[:_QUOTED]  # NumPy goes on to advise pickles
         what = "it asks for more memory than there is" if isinstance(error, MemoryError) else what
         raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
@@ -57,7 +57,7 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
     if array.ndim != 2:
         raise BadInput(
             f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features). Save it as "
-            "x.reshape(len(x), -1), a row a sample."
+            "x.reshape(len(x), -1), one row per sample."
         )
     where = repr(str(path))
     x = samples(array, f"The data of {where}")
@@ -89,7 +89,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _column(columns: Sequence[str] | int, wanted: str | None, source: Source) -> int | None:
-    """The number of the column that `wanted` means, or None if it is a file of labels. `columns`: names, or how many."""
+    """The number of the column `wanted`, or None if that is a file of labels; `columns` are names, or their number."""
     names = [] if isinstance(columns, int) else list(columns)
     total = columns if isinstance(columns, int) else len(names)
     if wanted is None:
@@ -111,13 +111,13 @@ def _column(columns: Sequence[str] | int, wanted: str | None, source: Source) ->
     )
 
 
-def _only_a_file(wanted: str | None, source: Source, held: str) -> None:
+def _check_is_file(wanted: str | None, source: Source, held: str) -> None:
     if wanted is not None and Path(wanted).suffix.lower() not in LABEL_FILES:
         raise BadInput(f"{source.name!r} holds {held}, no {wanted!r}; name a {', '.join(LABEL_FILES)} file of labels.")
 
 
 def _npy(source: Source, wanted: str | None) -> Table:
-    _only_a_file(wanted, source, "one array")
+    _check_is_file(wanted, source, "one array")
     check_npy_header(source.content, source.name)
     return np.asarray(np.load(source.content, allow_pickle=False)), None
 
@@ -133,7 +133,7 @@ def _npz(source: Source, wanted: str | None) -> Table:
         x = np.asarray(archive["x" if "x" in others else others[0]])
         if wanted in names:
             return x, np.asarray(archive[wanted])
-        _only_a_file(wanted, source, ", ".join(names))
+        _check_is_file(wanted, source, ", ".join(names))
         return x, np.asarray(archive["y"]) if wanted is None and {"x", "y"} <= set(names) else None
 
 
@@ -148,12 +148,12 @@ def _lines(source: Source) -> Iterator[TextIO]:
     try:
         yield lines
     finally:
-        lines.detach()  # or the stream, which is the caller's, is closed with it
+        lines.detach()  # keeps the caller's stream open
 
 
 def _head(lines: TextIO, delimiter: str) -> tuple[int, Sequence[str] | int]:
-    """How many lines stand above the numbers, and the columns: their names, or how many. The names are the first line without
-    a single number, or, as np.savetxt writes it, the last of the lines above the numbers that begin with #."""
+    """How many lines are above the numbers, and the names of the columns, or their number. Names are in the first line without
+    a number, or, as np.savetxt writes them, in the last line above the numbers that begins with #."""
     above, named, line = 0, "", lines.readline()
     while line and (not line.strip() or line.lstrip().startswith("#")):
         above, named, line = above + 1, line.strip().lstrip("# ") or named, lines.readline()
@@ -165,7 +165,7 @@ def _head(lines: TextIO, delimiter: str) -> tuple[int, Sequence[str] | int]:
 
 
 def csv_columns(source: Source) -> Sequence[str] | int:
-    """The names of a .csv file's columns, or how many there are."""
+    """The names of the columns of a .csv file, or their number."""
     with _lines(source) as lines:
         return _head(lines, source.delimiter)[1]
 
