@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.advice import Advice, LeftOut, Race, Runner, evidence, rule
-from notsodeep.advice.verdict import Columns
+from notsodeep.advice.advise import Advice, Columns, rule
+from notsodeep.advice.evidence import LeftOut, evidence
+from notsodeep.advice.race import Race, Runner
 from notsodeep.models.training.flops import Flops
 
 VERDICTS = ("deq", "explicit", "neither")
@@ -221,7 +222,7 @@ def test_train_runs_the_race(monkeypatch, measured):
         asked.update(options, x=x, y=y)
         return raced(0.1, 0.2)
 
-    monkeypatch.setattr("notsodeep.advice.verdict.race", race)
+    monkeypatch.setattr("notsodeep.advice.advise.race", race)
     x = gaussian(60, 5)
     test, said = (gaussian(9, 5), gaussian(9, 1)), []
     found = nsd.advise(x, x[:, 0], train=True, test=test, say=said.append)

@@ -60,8 +60,10 @@ def _enn() -> nsd.ENN:
     return nsd.ENN(nsd.Explicit(["relu"]), 3, 4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def _operator() -> nsd.LowRankPlusDiagonal:
-    return nsd.LowRankPlusDiagonal(_X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64))
+def _operator() -> nsd.kernels.LowRankPlusDiagonal:
+    return nsd.kernels.LowRankPlusDiagonal(
+        _X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
+    )
 
 
 def _relu_deq() -> separation.ReluDEQ:
@@ -69,7 +71,7 @@ def _relu_deq() -> separation.ReluDEQ:
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> nsd.Compiled:
+def _compiled() -> nsd.models.Compiled:
     return nsd.compile_deq(_deq(), _X, progress=False)
 
 
@@ -166,7 +168,7 @@ GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "ENN": {"net": lambda: nsd.Explicit(["relu"])},
     "TiledKernel": {"kernel": lambda: "conjugate"},
     "Scalars.coefficients": {"kernel": lambda: "conjugate"},
-    "to_explicit": {"deq": lambda: nsd.to_deq(_enn())},
+    "to_explicit": {"deq": lambda: nsd.models.to_deq(_enn())},
     "fixed_points.Activated": {"phi": lambda: torch.tanh},
     "fit": {"progress": lambda: False},
     "compile_deq": {"progress": lambda: False},
@@ -197,13 +199,13 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Implicit": _net,
     "Explicit": lambda: nsd.Explicit(["tanh"]),
     "LowRankPlusDiagonal": _operator,
-    "TiledKernel": lambda: nsd.TiledKernel(_net(), _X, ridge=0.1),
+    "TiledKernel": lambda: nsd.kernels.TiledKernel(_net(), _X, ridge=0.1),
     "GaussianMixture": GOOD["mixture"],
     "MixtureStatistics": GOOD["stats"],
-    "SharpStatistics": lambda: nsd.SharpStatistics.from_pass(_X),
+    "SharpStatistics": lambda: nsd.kernels.SharpStatistics.from_pass(_X),
     "Scalars": lambda: nsd.scalars(_net(), 1.0),
-    "Moments": lambda: nsd.moments(nsd.activation("tanh"), torch.ones(1, dtype=torch.float64)),
-    "StreamedFit": lambda: nsd.streamed_fit(_net(), _X, _Y),
+    "Moments": lambda: nsd.theory.moments(nsd.activation("tanh"), torch.ones(1, dtype=torch.float64)),
+    "StreamedFit": lambda: nsd.kernels.streamed_fit(_net(), _X, _Y),
     "Compiled": _compiled,
     "Standardiser": lambda: data.Standardiser.of(_X),
     "ReluDEQ": _relu_deq,

@@ -11,8 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import flag, is_whole, path, share, shown
-from notsodeep.arguments import seed as checked_seed
+from notsodeep.arguments import flag, is_whole, path, seed as checked_seed, share, shown
 from notsodeep.arrays import check_memory, samples
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
 from notsodeep.data.standardiser import Standardiser, standardised

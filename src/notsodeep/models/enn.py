@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from notsodeep.arguments import choices, count, flag, is_whole, shown, weight_options
-from notsodeep.arguments import path as checked_path
+from notsodeep.arguments import choices, count, flag, is_whole, path as checked_path, shown, weight_options
 from notsodeep.arrays import check_memory, module_input
 from notsodeep.errors import BadInput
 from notsodeep.models.export.onnx import to_onnx

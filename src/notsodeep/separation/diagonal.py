@@ -11,8 +11,7 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from notsodeep.arguments import count, flag, not_negative, number, positive
-from notsodeep.arguments import dtype as checked_dtype
+from notsodeep.arguments import count, dtype as checked_dtype, flag, not_negative, number, positive
 from notsodeep.arrays import check_memory, module_input, real
 from notsodeep.errors import BadInput, NotConverged
 

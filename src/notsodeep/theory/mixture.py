@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, number
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, generator as checked_generator, number
 from notsodeep.arrays import check_memory, real
 from notsodeep.errors import BadInput
 
