@@ -217,7 +217,7 @@ def device(value: Any, name: str = "device") -> torch.device | None:
     except RuntimeError:
         found = None
     if found is None:
-        raise BadInput(f"{name} = {shown(value)} is no device; choose 'cpu', 'cuda' or 'cuda:0'.")
+        raise BadInput(f"{name} = {shown(value)} is not a device; choose 'cpu', 'cuda' or 'cuda:0'.")
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise BadInput(f"There is no device {found}: this machine has {torch.cuda.device_count()} of CUDA's.")
     return found
@@ -227,7 +227,7 @@ def dtype(value: Any, name: str = "dtype") -> torch.dtype | None:
     """`value`, a dtype of real numbers, or None."""
     known = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     if value is not None and not (isinstance(value, torch.dtype) and value in known):
-        raise BadInput(f"{name} = {shown(value)} is no type of real numbers; choose {', '.join(map(str, known))}.")
+        raise BadInput(f"{name} = {shown(value)} is not a type of real numbers; choose {', '.join(map(str, known))}.")
     found: torch.dtype | None = value
     return found
 
@@ -246,7 +246,7 @@ def path(value: Any, name: str = "path") -> Path:
         raise BadInput(f"{name} must be the path of a file, a str or a pathlib.Path, got {_kind(value)}.")
     if not text or "\0" in text or max(len(os.fsencode(part)) for part in Path(text).parts or ("",)) > _LONGEST_NAME:
         raise BadInput(
-            f"{name} = {shown(text)} is no path of a file: it is empty, holds a NUL, or a name of over {_LONGEST_NAME} bytes."
+            f"{name} = {shown(text)} is not the path of a file: it is empty, holds a NUL, or a name over {_LONGEST_NAME} bytes."
         )
     return Path(text)
 

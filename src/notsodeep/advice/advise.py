@@ -133,7 +133,7 @@ class Advice:
             )
         if self.rule == "deq":
             return (
-                f"Use a DEQ: both kernels miss {_percent(found.missed)} of what {_name(found, found.best)} can learn, so that "
+                f"Use a DEQ: both kernels miss {_percent(found.missed)} of what {_name(found, found.best)} can learn: "
                 "features must be learnt, which is where a DEQ does more at the same cost of training."
             )
         if found.missed == 0.0:

@@ -199,7 +199,7 @@ def race(
 
 @dataclass(frozen=True, eq=False)
 class _RaceData:
-    """The samples of a race in float32: on the training part x is centred, of mean squared norm p, and y of total variance 1."""
+    """Samples in float32; on the training part x is centred, of mean squared norm p, and y has total variance 1."""
 
     samples: Samples
     x_validation: Tensor

@@ -71,7 +71,7 @@ def obtain(files: Sequence[StoredFile], name: str, download: bool = True, archiv
         One path per file.
 
     Raises:
-        BadInput: For missing files, all of which it names, or for the first damaged one, which is never replaced.
+        BadInput: For missing files, naming all of them, or for the first damaged one, which is never replaced.
     """
     missing = [file for file in files if _find(file) is None]
     reason = ""
@@ -98,9 +98,9 @@ def _find(file: StoredFile) -> Path | None:
 
 def _check(path: Path, file: StoredFile) -> None:
     expected = file.md5
-    beside = path.with_name(path.name + ".md5")
-    if file.made_by and beside.is_file():
-        expected = beside.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
+    own = path.with_name(path.name + ".md5")
+    if file.made_by and own.is_file():
+        expected = own.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
     found = md5_of(path)
     if found != expected:
         again = f"make it again: {file.made_by}" if file.made_by else "it is fetched again where that is possible"

@@ -57,7 +57,7 @@ def read_batch(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]
         found = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
         raise BadInput(f"{str(path)!r} holds data {found}; a CIFAR-10 batch holds uint8 of shape (n, {_PIXELS}).")
     if not (isinstance(y, list) and all(type(label) is int and 0 <= label < _CLASSES for label in y)):
-        raise BadInput(f"{str(path)!r} holds labels that are no list of classes 0 … {_CLASSES - 1}.")
+        raise BadInput(f"{str(path)!r} holds labels that are not a list of classes 0 … {_CLASSES - 1}.")
     if len(y) != len(x):
         raise BadInput(f"{str(path)!r} holds {len(x)} images and {len(y)} labels.")
     return x, np.array(y, dtype=np.int64)
@@ -70,7 +70,7 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
             return _array(stream, path)
     except (OSError, EOFError, zlib.error) as error:
         raise BadInput(
-            f"{str(path)!r} is no whole gzip file: {error}. It is cut off or damaged; get it again."
+            f"{str(path)!r} is not a whole gzip file: {error}. It is cut off or damaged; get it again."
         ) from error
 
 

@@ -212,7 +212,7 @@ def _images(spec: str) -> Dataset:
 def _file(path: Path, labels: str | int | None) -> Dataset:
     if path.suffix.lower() not in READERS:
         raise BadInput(
-            f"{str(path)!r} is no data that we know: use gmm:…, digits, {', '.join(IMAGE_SETS)}, or a "
+            f"{str(path)!r} is not data that we know: use gmm:…, digits, {', '.join(IMAGE_SETS)}, or a "
             f"{', '.join(READERS)} file."
         )
     x, y, classes = read_table(path, labels)
