@@ -20,7 +20,7 @@ _RUN = 64  # consecutive rows drawn together from a source that only reads slice
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class SampleBlocks:
     """Samples x (n, p), read block by block and never copied whole."""
 
     source: Any
@@ -42,7 +42,7 @@ class Rows:
         dtype: torch.dtype | None = None,
         standardiser: Standardiser | None = None,
         name: str = "x",
-    ) -> Rows:
+    ) -> SampleBlocks:
         """The rows of x: by default in blocks of four million numbers, in float32 if x is no more precise, else in float64."""
         if isinstance(x, Tensor):
             check_dense(x, name)

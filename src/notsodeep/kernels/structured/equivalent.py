@@ -12,7 +12,7 @@ from torch import Tensor
 
 from notsodeep.arguments import instance
 from notsodeep.arrays import Array, check_range, class_codes, label_array, like, samples
-from notsodeep.data.blocks import Rows
+from notsodeep.data.blocks import SampleBlocks
 from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.solver import refuse_other_features
@@ -135,8 +135,8 @@ class EquivalentSums:
 
     @classmethod
     def of(cls, x: Any, y: Any, labels: Any = None) -> EquivalentSums:
-        """One pass over x (an array, or `Rows`) and targets y; `labels` (n,) give each sample its class, else there is one."""
-        rows = x if isinstance(x, Rows) else Rows.of(x)
+        """One pass over x, an array or `SampleBlocks`, and targets y; `labels` (n,) are classes, by default one for all."""
+        rows = x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)
         targets = y if isinstance(y, Targets) else Targets.of(y, len(rows))
         codes = _codes(labels, len(rows))
         p, m = rows.shape[1], targets.outputs

@@ -14,7 +14,7 @@ from torch import Tensor
 from notsodeep.approximation.tables import ChebyshevSeries, chebyshev_subset, separate
 from notsodeep.arguments import choice, count, generator as checked_generator
 from notsodeep.arrays import Array, check_memory, check_range, like, real, samples
-from notsodeep.data.blocks import Rows
+from notsodeep.data.blocks import SampleBlocks
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.exact.solver import equation_of_norms, pair_equation, refuse_other_features
@@ -180,9 +180,10 @@ class SharpStatistics:
         real(self.directions, "directions", (None, None))
 
     @classmethod
-    def from_pass(cls, x: Array | Rows, directions: int = DIRECTIONS) -> SharpStatistics:
+    def from_pass(cls, x: Array | SampleBlocks, directions: int = DIRECTIONS) -> SharpStatistics:
         """Of every sample, in a pass of its own: ‖x_i‖² and the leading eigenvectors of xᵀx, summed block by block."""
-        rows, directions = x if isinstance(x, Rows) else Rows.of(x), count(directions, "directions", least=0)
+        rows = x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)
+        directions = count(directions, "directions", least=0)
         p = rows.shape[1]
         norms2, gram = [], GramSum(1, p, 0)
         for _, part in rows.blocks():
@@ -195,7 +196,7 @@ class SharpStatistics:
     @classmethod
     def from_sample(
         cls,
-        x: Array | Rows,
+        x: Array | SampleBlocks,
         size: int = SAMPLE,
         directions: int = DIRECTIONS,
         generator: torch.Generator | None = None,
@@ -205,7 +206,7 @@ class SharpStatistics:
         Their norms serve as well as all norms. Their directions are those of all samples only where these stand out.
         """
         directions, generator = count(directions, "directions", least=0), checked_generator(generator)
-        drawn = (x if isinstance(x, Rows) else Rows.of(x)).sample(size, generator).to(torch.float64)
+        drawn = (x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)).sample(size, generator).to(torch.float64)
         vectors = leading_directions(drawn, min(directions, drawn.shape[1]))
         return cls(squared_norms(drawn).cpu(), vectors.cpu())
 
