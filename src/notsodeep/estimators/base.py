@@ -23,7 +23,10 @@ _DTYPES = [np.float64, np.float32]
 
 
 class Standardised(BaseEstimator):
-    """Base of every estimator: X is centred and divided by its root mean square norm, so τ0 = 1, unless `standardise=False`."""
+    """Base of every estimator: X is centred and divided by its root mean square norm, so τ0 = 1, unless `standardise=False`.
+
+    Estimators are dataclasses, since scikit-learn reads their parameters from the signature of the constructor.
+    """
 
     activation: Any
     var_a: float

@@ -53,26 +53,17 @@ _FORMS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class _KernelRidge(Learner):
     """Kernel ridge regression of centred targets."""
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        kernel: str = "conjugate",
-        form: str = "exact",
-        ridge: float | None = None,
-        standardise: bool = True,
-    ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
-        self.kernel = kernel
-        self.form = form
-        self.ridge = ridge
-        self.standardise = standardise
+    activation: Any = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    kernel: str = "conjugate"
+    form: str = "exact"
+    ridge: float | None = None
+    standardise: bool = True
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         choice(self.form, "form", _FORMS)

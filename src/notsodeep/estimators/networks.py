@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -24,32 +25,20 @@ from notsodeep.theory.architecture import Explicit, Implicit
 _TRIAL_SAMPLES = 300
 
 
+@dataclass(eq=False, repr=False)
 class _Network(Learner):
     """A network whose readout is fitted in closed form; with `epochs`, all weights are trained afterwards."""
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        width: int = 512,
-        ridge: float | None = None,
-        epochs: int = 0,
-        rate: float = 1e-2,
-        batch_size: int = 128,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
-        self.width = width
-        self.ridge = ridge
-        self.epochs = epochs
-        self.rate = rate
-        self.batch_size = batch_size
-        self.standardise = standardise
-        self.random_state = random_state
+    activation: Any = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    width: int = 512
+    ridge: float | None = None
+    epochs: int = 0
+    rate: float = 1e-2
+    batch_size: int = 128
+    standardise: bool = True
+    random_state: Any = None
 
     @abstractmethod
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
@@ -73,23 +62,9 @@ class _Deq(_Network):
         return _deq(self._implicit(), x, self.width, outputs, draw)
 
 
+@dataclass(eq=False, repr=False)
 class _Matched(_Network):
-    def __init__(  # scikit-learn reads the parameters from this signature
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        family: str = "auto",
-        width: int = 512,
-        ridge: float | None = None,
-        epochs: int = 0,
-        rate: float = 1e-2,
-        batch_size: int = 128,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(activation, var_a, var_b, width, ridge, epochs, rate, batch_size, standardise, random_state)
-        self.family = family
+    family: str = "auto"
 
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
         return _matched(_design(self._implicit(), self.family, x), x, self.width, outputs, draw)
@@ -137,7 +112,6 @@ class ExplicitClassifier(Classifies, _Matched):
         activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
         var_a: σ_a² of the DEQ.
         var_b: σ_b² of the DEQ; 1 − σ_a² by default.
-        family: The family of the explicit network, as in `design`.
         width: The number of units of each layer.
         ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
         epochs: Epochs of training; with 0 the features stay as they were drawn.
@@ -145,6 +119,7 @@ class ExplicitClassifier(Classifies, _Matched):
         batch_size: Samples per step of training.
         standardise: Whether to centre X and divide it by its root mean square norm.
         random_state: The seed of the weights and of the order of samples.
+        family: The family of the explicit network, as in `design`.
     """
 
 
@@ -155,7 +130,6 @@ class ExplicitRegressor(Regresses, _Matched):
         activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
         var_a: σ_a² of the DEQ.
         var_b: σ_b² of the DEQ; 1 − σ_a² by default.
-        family: The family of the explicit network, as in `design`.
         width: The number of units of each layer.
         ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
         epochs: Epochs of training; with 0 the features stay as they were drawn.
@@ -163,27 +137,20 @@ class ExplicitRegressor(Regresses, _Matched):
         batch_size: Samples per step of training.
         standardise: Whether to centre X and divide it by its root mean square norm.
         random_state: The seed of the weights and of the order of samples.
+        family: The family of the explicit network, as in `design`.
     """
 
 
+@dataclass(eq=False, repr=False)
 class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised):
     """A transformer to the features of a network with random weights."""
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        width: int = 512,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
-        self.width = width
-        self.standardise = standardise
-        self.random_state = random_state
+    activation: Any = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    width: int = 512
+    standardise: bool = True
+    random_state: Any = None
 
     @abstractmethod
     def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module: ...
@@ -223,6 +190,7 @@ class DEQFeatures(_Features):
         return _deq(self._implicit(), x, self.width, None, draw)
 
 
+@dataclass(eq=False, repr=False)
 class ExplicitFeatures(_Features):
     """Features of the explicit network that is matched to a DEQ: nearly the same kernel, without the DEQ's iterations.
 
@@ -230,24 +198,13 @@ class ExplicitFeatures(_Features):
         activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
         var_a: σ_a² of the DEQ.
         var_b: σ_b² of the DEQ; 1 − σ_a² by default.
-        family: The family of the explicit network, as in `design`.
         width: The number of features.
         standardise: Whether to centre X and divide it by its root mean square norm.
         random_state: The seed of the weights.
+        family: The family of the explicit network, as in `design`.
     """
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        family: str = "auto",
-        width: int = 512,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(activation, var_a, var_b, width, standardise, random_state)
-        self.family = family
+    family: str = "auto"
 
     def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
         return _matched(_design(self._implicit(), self.family, x), x, self.width, None, draw)
