@@ -103,21 +103,18 @@ def not_negative(value: Any, name: str, hint: str = "") -> float:
 
 def norm(value: Any, name: str = "tau0") -> float:
     """`value` as the norm of a sample, between SMALLEST_NORM and LARGEST_NORM."""
-    found = positive(value, name)
-    if not SMALLEST_NORM <= found <= LARGEST_NORM:
-        raise BadInput(
-            f"{name} = {found:.3g} is a norm whose powers leave the range of float64 (beyond {LARGEST_NORM:.0e}, or below "
-            f"{SMALLEST_NORM:.0e}). Rescale the data."
-        )
-    return found
+    return _with_powers(positive(value, name), name, "; rescale the data")
 
 
 def variance(value: Any, name: str, hint: str = "") -> float:
-    """`value` as a variance, between SMALLEST_NORM and LARGEST_NORM."""
-    found = positive(value, name, hint)
+    """`value` as a variance, between SMALLEST_NORM and LARGEST_NORM; `hint` ends the message."""
+    return _with_powers(positive(value, name, hint), name, hint)
+
+
+def _with_powers(found: float, name: str, hint: str) -> float:
     if not SMALLEST_NORM <= found <= LARGEST_NORM:
         raise BadInput(
-            f"{name} = {found:.3g} is a variance whose powers leave the range of float64: it must lie between "
+            f"{name} = {found:.3g} has powers that leave the range of float64: it must lie between "
             f"{SMALLEST_NORM:.0e} and {LARGEST_NORM:.0e}{hint}."
         )
     return found

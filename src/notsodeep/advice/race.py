@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -79,20 +79,9 @@ class Runner:
         return f"{self.mean:.3g} ± {self.half_width:.1g}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "mean": self.mean,
-            "half_width": self.half_width,
-            "losses": list(self.losses),
-            "rate": self.rate,
-            "widths": list(self.widths),
-            "parameters": self.parameters,
-            "forward_flops": self.flops.forward,
-            "training_flops": self.flops.training,
-            "total_flops": self.total_flops,
-            "evaluations": self.evaluations,
-            "unsolved": self.unsolved,
-            "diverged": self.diverged,
-        }
+        flops = {"forward_flops": self.flops.forward, "training_flops": self.flops.training}
+        fields = {name: value for name, value in asdict(self).items() if name != "flops"}
+        return {"mean": self.mean, "half_width": self.half_width} | fields | flops
 
 
 @dataclass(frozen=True)

@@ -191,22 +191,20 @@ def _mixture(arguments: str) -> Dataset:
 def _digits(arguments: str) -> Dataset:
     from sklearn.datasets import load_digits  # most of a second to import, and nothing else here needs it
 
-    asked = _settings("digits", arguments, _SOME)
+    classes = tuple("0123456789")
+    subset = _Subset.of("digits", _settings("digits", arguments, _SOME), classes)
     bunch = load_digits()
     x, y = torch.from_numpy(bunch.data), torch.from_numpy(bunch.target)
-    return _some("digits", asked, Dataset(x, y, "digits (scikit-learn)", tuple("0123456789")))
+    return subset("digits", "digits (scikit-learn)", x, y, classes)
 
 
 def _images(spec: str) -> Dataset:
     name, asked = spec.partition(":")[0], _image_settings(spec)
     assert asked is not None
     chosen = image_set(name)
-    batches = _wholes(name, "batches", asked.get("batches", ""))
-    # Errors in the other settings come before the files are read.
-    _classes(name, asked, chosen.classes)
-    _count_and_seed(name, asked)
-    x, y = images(name, asked["split"], batches)
-    return _some(name, asked, Dataset(x, y, f"{chosen.title} ({asked['split']})", chosen.classes))
+    subset = _Subset.of(name, asked, chosen.classes)
+    x, y = images(name, asked["split"], _wholes(name, "batches", asked.get("batches", "")))
+    return subset(name, f"{chosen.title} ({asked['split']})", x, y, chosen.classes)
 
 
 def _file(path: Path, labels: str | int | None) -> Dataset:
@@ -219,38 +217,40 @@ def _file(path: Path, labels: str | int | None) -> Dataset:
     return Dataset(x, y, path.name, classes)
 
 
-def _some(name: str, asked: dict[str, str], found: Dataset) -> Dataset:
-    """The classes asked for, and n of their samples at random."""
-    x, y, known, parts = found.x, found.y, found.classes, [found.description]
-    assert y is not None
-    assert known is not None
-    n, seed = _count_and_seed(name, asked)
-    classes = _classes(name, asked, known)
-    if classes is not None:
-        kept = torch.isin(y, torch.tensor(classes))
-        x, y = x[kept], y[kept]
-        parts.append(f"classes {' and '.join(known[k] for k in classes)}")
-    if n is not None:
-        if not 0 < n <= len(x):
-            raise BadInput(f"{name} is asked for n = {n} samples; there are {len(x)}, and at least one is needed.")
-        rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:n]
-        x, y = x[rows], y[rows]
-        parts.append(f"drawn with seed {seed}")
-    return Dataset(x, y, ", ".join(parts), known)
+@dataclass(frozen=True)
+class _Subset:
+    """The part of a data set that settings ask for: some classes, and n of their samples at random."""
 
+    n: int | None
+    seed: int
+    classes: list[int] | None
 
-def _count_and_seed(name: str, asked: dict[str, str]) -> tuple[int | None, int]:
-    return _whole(name, "n", asked["n"]) if asked["n"] else None, _whole(name, "seed", asked["seed"] or "0")
+    @classmethod
+    def of(cls, name: str, asked: dict[str, str], known: tuple[str, ...]) -> _Subset:
+        n = _whole(name, "n", asked["n"]) if asked["n"] else None
+        classes = _wholes(name, "classes", asked["classes"])
+        wrong = [k for k in classes or () if k >= len(known)]
+        if wrong:
+            raise BadInput(f"{name} has no class {wrong[0]}; its classes are 0 … {len(known) - 1}.")
+        if classes is not None and len(set(classes)) < len(classes):
+            raise BadInput(f"{name}:classes={asked['classes']} names a class twice.")
+        return cls(n, _whole(name, "seed", asked["seed"]), classes)
 
-
-def _classes(name: str, asked: dict[str, str], known: tuple[str, ...]) -> list[int] | None:
-    classes = _wholes(name, "classes", asked["classes"])
-    wrong = [k for k in classes or () if k >= len(known)]
-    if wrong:
-        raise BadInput(f"{name} has no class {wrong[0]}; its classes are 0 … {len(known) - 1}.")
-    if classes is not None and len(set(classes)) < len(classes):
-        raise BadInput(f"{name}:classes={asked['classes']} names a class twice.")
-    return classes
+    def __call__(self, name: str, title: str, x: Tensor, y: Tensor, known: tuple[str, ...]) -> Dataset:
+        parts = [title]
+        if self.classes is not None:
+            kept = torch.isin(y, torch.tensor(self.classes))
+            x, y = x[kept], y[kept]
+            parts.append(f"classes {' and '.join(known[k] for k in self.classes)}")
+        if self.n is not None:
+            if not 0 < self.n <= len(x):
+                raise BadInput(
+                    f"{name} is asked for n = {self.n} samples; there are {len(x)}, and at least one is needed."
+                )
+            rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed))[: self.n]
+            x, y = x[rows], y[rows]
+            parts.append(f"drawn with seed {self.seed}")
+        return Dataset(x, y, ", ".join(parts), known)
 
 
 def _settings(name: str, arguments: str, defaults: Mapping[str, str]) -> dict[str, str]:
