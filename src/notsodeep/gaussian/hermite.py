@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, HardTanh
+from notsodeep.approximation.quadrature import NormalRule
 from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.moments import expectation_rule, panels
-from notsodeep.numerics.quadrature import NormalRule
-from notsodeep.numerics.tolerances import STEEP_RTOL
+from notsodeep.tolerances import STEEP_RTOL
 
 _FAR = 60.0  # deviations, where the density is zero in float64
 _FLAT = 1e-6  # of φ(0), what φ may vary by before its round-off shows in ten digits of that

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation
+from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.gaussian.hermite import hermite_coefficients
 from notsodeep.gaussian.moments import tabulated_moments
-from notsodeep.numerics.tabulated import Smooth, tabulated
-from notsodeep.numerics.tolerances import SERIES_RTOL
+from notsodeep.tolerances import SERIES_RTOL
 
 _LENGTHS = (512, 1024, 2048)
 _CHUNK = 1 << 22  # values held at once
