@@ -117,15 +117,13 @@ class Evidence:
     def rows(self) -> list[tuple[str, str, str]]:
         """(name, value, meaning) of each measurement."""
         kind = f"{self.outputs} classes" if self.classes else f"{self.outputs} number{'s' * (self.outputs > 1)}"
+        short = "{:.2g}".format
+        steepness = short(self.steepness) if math.isfinite(self.steepness) else "—"  # most neighbours have one label
         return [
             ("samples", f"{self.samples} of {self.of_samples}", f"used here, of {self.features} features, for {kind}"),
-            (
-                "largest feature",
-                f"{self.largest_feature:.2g}",
-                "its share of x's variance; at 1 the others are not seen",
-            ),
-            ("conjugate gap", f"{self.conjugate_gap:.2g}", "of the DEQ's kernel and the matched network's, relative"),
-            ("tangent gap", f"{self.tangent_gap:.2g}", "the same of the tangent kernels, up to a factor"),
+            ("largest feature", short(self.largest_feature), "its share of x's variance; at 1 the others are not seen"),
+            ("conjugate gap", short(self.conjugate_gap), "of the DEQ's kernel and the matched network's, relative"),
+            ("tangent gap", short(self.tangent_gap), "the same of the tangent kernels, up to a factor"),
             (
                 "DEQ kernel",
                 str(self.deq),
@@ -137,20 +135,16 @@ class Evidence:
             ("neighbours", str(self.neighbours), "error of the mean of the nearest neighbours"),
             ("trees", str(self.trees), "error of a forest, which chooses among the features"),
             ("learnt metric", str(self.metric), "error of a kernel that chooses directions in x from the labels"),
-            ("missed", f"{self.missed:.2g}", "share of what the best of these learns that the kernels miss"),
-            ("head energy", f"{self.head_energy:.2g}", "share of the label in the kernel's first √n directions"),
-            ("directions", f"{self.directions:.2g}", "directions that hold 90 % of the label, over n; noise has 0.9"),
+            ("missed", short(self.missed), "share of what the best of these learns that the kernels miss"),
+            ("head energy", short(self.head_energy), "share of the label in the kernel's first √n directions"),
+            ("directions", short(self.directions), "directions that hold 90 % of the label, over n; noise has 0.9"),
             (
                 "steps",
-                f"{float(f'{self.steps:.2g}'):g}",
+                f"{float(short(self.steps)):g}",
                 "of gradient descent with the kernel until 90 % of the label is fitted",
             ),
-            ("disagreement", f"{self.disagreement:.2g}", "of nearest neighbours: 0 for a smooth label, 1 for noise"),
-            (
-                "steepness",
-                f"{self.steepness:.2g}" if math.isfinite(self.steepness) else "—",  # most neighbours have one label
-                "slope between nearest neighbours, its 95 % quantile over its median",
-            ),
+            ("disagreement", short(self.disagreement), "of nearest neighbours: 0 for a smooth label, 1 for noise"),
+            ("steepness", steepness, "slope between nearest neighbours, its 95 % quantile over its median"),
         ]
 
 
@@ -162,23 +156,10 @@ def evidence(
     most: int = MOST_SAMPLES,
     generator: torch.Generator | None = None,
 ) -> Evidence:
-    """Measurements of the task of predicting y from x.
+    """Measurements of the task of predicting y, numbers (n,) or (n, K) or classes (n,), from samples x (n, p).
 
     x is centred, scaled to root mean square norm 1, and gets a constant feature of the size of the others, in place of a bias.
-    Classes become centred one-hot vectors; numbers are standardised.
-
-    Args:
-        x: Samples, (n, p).
-        y: Real numbers, (n,) or (n, K), or classes (n,), whole numbers or words.
-        net: The DEQ whose kernel is measured; `Implicit("relu", var_a=0.2)` by default.
-        most: The number of samples that are drawn if there are more.
-        generator: The source of random choices; seeded with 0 by default.
-
-    Returns:
-        The measurements.
-
-    Raises:
-        BadInput: If there are fewer than 20 samples, or all labels are equal.
+    Classes become centred one-hot vectors; numbers are standardised. At most `most` samples, drawn by `generator`, are used.
     """
     rows = samples(x).detach().cpu().double()
     if len(rows) < FEWEST_SAMPLES:

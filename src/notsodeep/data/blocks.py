@@ -58,7 +58,9 @@ class SampleBlocks:
             raise BadInput(f"dtype = {shown(dtype)}; sums are taken of torch.float32 or torch.float64.")
         if standardiser is not None:
             instance(standardiser, Standardiser, "standardiser", "a Standardiser, as Standardiser.of(x) gives one")
-        return cls(x, dtype or _dtype(x), block or max(64, _ENTRIES // shape[1]), standardiser, name)
+        narrow = str(getattr(x, "dtype", "")).removeprefix("torch.") in ("float32", "float16", "bfloat16")
+        dtype = dtype or (torch.float32 if narrow else torch.float64)
+        return cls(x, dtype, block or max(64, _ENTRIES // shape[1]), standardiser, name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -105,8 +107,3 @@ class SampleBlocks:
             ) from None
         rows = rows.to(self.dtype)
         return rows if self.standardiser is None else self.standardiser(rows)
-
-
-def _dtype(x: Any) -> torch.dtype:
-    narrow = str(getattr(x, "dtype", "")).removeprefix("torch.") in ("float32", "float16", "bfloat16")
-    return torch.float32 if narrow else torch.float64

@@ -88,17 +88,10 @@ def obtain(files: Sequence[StoredFile], name: str, download: bool = True, archiv
 
 
 def _find(file: StoredFile) -> Path | None:
-    for folder in search_folders():
-        path = folder / file.path
-        if path.is_file():
-            _check(path, file)
-            return path
-    return None
-
-
-def _check(path: Path, file: StoredFile) -> None:
-    expected = file.md5
-    own = path.with_name(path.name + ".md5")
+    path = next((path for folder in search_folders() if (path := folder / file.path).is_file()), None)
+    if path is None:
+        return None
+    expected, own = file.md5, path.with_name(path.name + ".md5")
     if file.made_by and own.is_file():
         expected = own.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
     found = md5_of(path)
@@ -111,6 +104,7 @@ def _check(path: Path, file: StoredFile) -> None:
             found=found,
             expected=expected,
         )
+    return path
 
 
 def _download(missing: Sequence[StoredFile], allowed: bool, archive: Archive | None) -> None:
