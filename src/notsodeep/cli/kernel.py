@@ -32,7 +32,7 @@ from notsodeep.kernels.structured.equivalent import equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.linalg.eigen import top_eigenvalues
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
-from notsodeep.runtime.files import output_folder, refuse_file, write_array, write_columns, write_json
+from notsodeep.runtime.files import check_folder, output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.statistics import MixtureStatistics, tau0
 
@@ -144,7 +144,7 @@ def _streamed(
     def progress(done: int, total: int) -> None:
         say(f"computing the exact {kernel} kernel: {done} of {total} tiles")
 
-    refuse_file(folder)
+    check_folder(folder)
     started = time.perf_counter()
     written = _written(
         net,

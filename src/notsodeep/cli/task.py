@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.data.sources import Dataset
-from notsodeep.data.split import load_split
+from notsodeep.data.sources import Dataset, load_split
 from notsodeep.errors import BadInput
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.arrays import refuse_unreadable
+from notsodeep.arrays import check_dense
 from notsodeep.errors import BadInput
 
 Apply = Callable[[Tensor], Tensor]
@@ -202,7 +202,7 @@ def _at_least_float32(v: Tensor) -> Tensor:
 def _require_tensor(value: object, name: str, what: str) -> None:
     if not isinstance(value, Tensor):
         raise BadInput(f"{name} takes {what} as a tensor, got {type(value).__name__}: write torch.tensor(…).")
-    refuse_unreadable(value, f"The weight of {name}")
+    check_dense(value, f"The weight of {name}")
 
 
 def _require_dtype(own: torch.dtype, dtype: torch.dtype) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
 from notsodeep.arguments import count
-from notsodeep.arrays import Array, like, refuse_if_too_large, samples
+from notsodeep.arrays import Array, check_memory, like, samples
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint
 
@@ -45,7 +45,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     first, block_bytes = next(iter(weights.values())), count(block_bytes, "block_bytes")
     rows = samples(x).to(first)
     what = f"A pair of {len(rows)} × {len(rows)} kernels"
-    refuse_if_too_large(2 * len(rows), len(rows), rows.dtype, rows.device, "fewer samples", what)
+    check_memory((2 * len(rows), len(rows)), rows.dtype, rows.device, "fewer samples", what)
     with torch.no_grad():
         z: Tensor = features(rows)
         conjugate = z @ z.T

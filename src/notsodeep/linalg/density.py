@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, generator as checked_generator, number
-from notsodeep.arrays import refuse_if_too_large
+from notsodeep.arrays import check_memory
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import BlockProduct
 
@@ -123,8 +123,8 @@ def spectral_density(
     """
     probes, steps = count(probes, "probes"), count(steps, "steps")
     generator = checked_generator(generator)
-    refuse_if_too_large(
-        len(like) * min(steps, len(like)), probes, like.dtype, like.device, "fewer probes", f"{probes} probes"
+    check_memory(
+        (len(like) * min(steps, len(like)), probes), like.dtype, like.device, "fewer probes", f"{probes} probes"
     )
     n = len(like)
     own = torch.Generator().manual_seed(0) if generator is None else generator

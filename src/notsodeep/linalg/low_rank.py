@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count
-from notsodeep.arrays import operand, refuse_if_too_large, refuse_unreadable, shift
+from notsodeep.arrays import check_dense, check_memory, operand, shift
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import top_eigenvalues
 
@@ -32,7 +32,7 @@ class LowRankPlusDiagonal:
         for name in ("factor", "core", "diag"):
             if not isinstance(getattr(self, name), Tensor):
                 raise BadInput(f"{name} is a {type(getattr(self, name)).__name__}; expected a tensor.")
-            refuse_unreadable(getattr(self, name), name)
+            check_dense(getattr(self, name), name)
         n, r = self.factor.shape if self.factor.ndim == 2 else (-1, -1)
         if self.core.shape != (r, r) or self.diag.shape != (n,):
             raise BadInput(
@@ -136,7 +136,7 @@ class LowRankPlusDiagonal:
     def to_dense(self) -> Tensor:
         """The (n, n) matrix: the only O(n²) line."""
         n = self.factor.shape[0]
-        refuse_if_too_large(n, n, self.factor.dtype, self.factor.device, "matvec, solve, logdet or eigvalsh(k=…)")
+        check_memory((n, n), self.factor.dtype, self.factor.device, "matvec, solve, logdet or eigvalsh(k=…)")
         dense = (self.factor @ self.core) @ self.factor.T
         dense.diagonal().add_(self.diag)
         return dense

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from notsodeep import arrays as checks
 from notsodeep.arguments import count, flag, generator as checked_generator
-from notsodeep.arrays import Array, samples
+from notsodeep.arrays import Array, module_input, samples
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.matching.design import design
@@ -24,9 +24,9 @@ from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
-from notsodeep.models.labels import Labels
 from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit
+from notsodeep.models.training.objective import measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
@@ -86,12 +86,12 @@ def compile_deq(
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
     rows = samples(x).to(deq.B)
-    checks.batch(rows, deq.in_features, deq.B, "DEQ")
+    module_input(rows, deq.in_features, deq.B, "DEQ")
     distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
-    labels = None if y is None else Labels.of(y, len(rows))
+    labels = None if y is None else Targets.numbered(y, len(rows))
     draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
     assert draw is not None
     changed = deq.changed()
@@ -179,23 +179,23 @@ def _fit_readout(network: ENN, x: Tensor, targets: Tensor) -> None:
 
 
 def _scores(
-    deq: DEQ, network: ENN, x: Tensor, labels: Labels, outputs: Tensor | None, train: Tensor, test: Tensor
+    deq: DEQ, network: ENN, x: Tensor, labels: Targets, outputs: Tensor | None, train: Tensor, test: Tensor
 ) -> tuple[Score, ...]:
     """Both networks' own outputs on y, where they are made for it, and ridge readouts of their features."""
-    targets = labels.targets.to(x)
+    targets, y, measured = labels.read().to(x), labels.y[test], measure(labels.y)
     found = []
     fits = outputs is not None and (
         outputs.shape[1] >= targets.shape[1] if labels.classes is not None else outputs.shape[1] == targets.shape[1]
     )
     if outputs is not None and fits and "readout" in deq.changed():
         theirs, ours = outputs[test], in_batches(network, x[test])
-        found.append(Score(f"{labels.measure}, own readout", labels.score(theirs, test), labels.score(ours, test)))
+        found.append(Score(f"{measured}, own readout", score(theirs, y), score(ours, y)))
 
     def ridge(features: Features) -> float:
         readout = best_readout(features, x[train], targets[train])
-        return labels.score(readout(in_batches(features, x[test])), test)
+        return score(readout(in_batches(features, x[test])), y)
 
-    found.append(Score(f"{labels.measure}, ridge readout", ridge(deq.features), ridge(network.features)))
+    found.append(Score(f"{measured}, ridge readout", ridge(deq.features), ridge(network.features)))
     return tuple(found)
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.arguments import count, counts, not_negative, shown
-from notsodeep.arrays import refuse_if_too_large
+from notsodeep.arrays import check_memory
 from notsodeep.errors import BadInput
 from notsodeep.models.relu_deq import ReluDEQ
 from notsodeep.separation.targets import Steep, points
@@ -54,9 +54,7 @@ class SteepDEQ(nn.Module):
     def __init__(self, dimension: int, N: int) -> None:
         super().__init__()
         self.target, self.N = Steep(dimension), count(N, "N")
-        refuse_if_too_large(
-            self.N, 4, torch.float64, torch.device("cpu"), "a smaller N", f"A DEQ of 4 · {self.N} units"
-        )
+        check_memory((self.N, 4), torch.float64, torch.device("cpu"), "a smaller N", f"A DEQ of 4 · {self.N} units")
         t = 1.0 / self.N
         slopes = torch.full((self.N,), 2.0 * t, dtype=torch.float64)
         slopes[0] = t
@@ -154,7 +152,7 @@ def steep_fnn(d: int, widths: Sequence[int] = (50, 50), loss: float = 1e-4) -> n
     delta = Steep(d).delta
     for inputs, outputs in zip((d, *shape), shape, strict=False):
         what = f"A weight of {outputs} × {inputs}"
-        refuse_if_too_large(outputs, inputs, torch.float64, torch.device("cpu"), "smaller widths", what)
+        check_memory((outputs, inputs), torch.float64, torch.device("cpu"), "smaller widths", what)
     tried = list(_fits(d, shape[-1]))
     enough = [ramps for ramps in tried if ramps.loss <= loss]
     if not enough:

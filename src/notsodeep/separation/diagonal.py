@@ -11,9 +11,8 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from notsodeep import arrays as checks
 from notsodeep.arguments import count, dtype as checked_dtype, flag, not_negative, number, positive
-from notsodeep.arrays import real, refuse_if_too_large
+from notsodeep.arrays import check_memory, module_input, real
 from notsodeep.errors import BadInput, NotConverged
 
 _NEWTON_STEPS, _NEWTON_RTOL = 200, 1e-13
@@ -29,7 +28,7 @@ class DiagonalDEQ(nn.Module):
     def __init__(self, in_features: int, bias: bool = False, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         d, dtype = count(in_features, "in_features"), checked_dtype(dtype)
-        refuse_if_too_large(d, 1, torch.float64, torch.device("cpu"), "fewer inputs", f"{d} weights")
+        check_memory((d, 1), torch.float64, torch.device("cpu"), "fewer inputs", f"{d} weights")
         self.w = nn.Parameter(torch.zeros(d, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(1, dtype=dtype)) if flag(bias, "bias") else None
 
@@ -38,7 +37,7 @@ class DiagonalDEQ(nn.Module):
         return len(self.w)
 
     def features(self, x: Tensor) -> Tensor:
-        return checks.batch(x, self.in_features, self.w, "DiagonalDEQ") / (1.0 - self.w)
+        return module_input(x, self.in_features, self.w, "DiagonalDEQ") / (1.0 - self.w)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, 1)."""

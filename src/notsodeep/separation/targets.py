@@ -25,7 +25,7 @@ from notsodeep.arguments import (
     instance,
     numbers,
 )
-from notsodeep.arrays import Array, like, refuse_if_too_large, refuse_unreadable
+from notsodeep.arrays import Array, check_dense, check_memory, like
 from notsodeep.errors import BadInput
 
 _MOST_DIMENSIONS = 1000
@@ -58,7 +58,7 @@ def points(x: Array) -> Tensor:
     """x as a dense tensor of real numbers that a function of points is asked at."""
     native = isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.dtype.isnative and x.dtype.itemsize <= 8
     given: Tensor = instance(torch.from_numpy(np.array(x)) if native else x, Tensor, "x", "a tensor of real numbers")
-    refuse_unreadable(given, "x")
+    check_dense(given, "x")
     if given.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         raise BadInput(f"x holds {given.dtype}; a target is a function of real numbers.")
     return given
@@ -67,8 +67,8 @@ def points(x: Array) -> Tensor:
 def drawing(n: int, dimension: int) -> tuple[int, int]:
     """The shape of n points, if they fit in memory."""
     n = count(n, "n")
-    refuse_if_too_large(
-        n, dimension, torch.float64, torch.device("cpu"), "a smaller n", f"{n} points of dimension {dimension}"
+    check_memory(
+        (n, dimension), torch.float64, torch.device("cpu"), "a smaller n", f"{n} points of dimension {dimension}"
     )
     return n, dimension
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, generator as checked_generator, is_whole, number, shown
-from notsodeep.arrays import real, refuse_if_too_large
+from notsodeep.arguments import count, generator as checked_generator, number
+from notsodeep.arrays import check_memory, real
 from notsodeep.errors import BadInput
 
 
@@ -53,15 +53,15 @@ class GaussianMixture:
         if count(p, "p") < 9:
             raise BadInput(f"The two-class mixture puts its second mean on feature 9, so it needs p ≥ 9; got p = {p}.")
         separation, spread = number(separation, "separation"), number(spread, "spread")
-        refuse_if_too_large(2, p, torch.float64, torch.device("cpu"), "a smaller p", "A mixture's means")
+        check_memory((2, p), torch.float64, torch.device("cpu"), "a smaller p", "A mixture's means")
         means = torch.zeros(2, p, dtype=torch.float64)
         means[0, 0] = means[1, 8] = separation
         return cls(means, torch.tensor([1.0, 1.0 + spread / math.sqrt(p)], dtype=torch.float64))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """n samples (n, p) and their classes (n,), as balanced as n allows, class after class."""
-        n, generator = _number_of_samples(n), checked_generator(generator)
-        refuse_if_too_large(n, 2 * self.p, torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
+        n, generator = count(n, "n"), checked_generator(generator)
+        check_memory((n, 2 * self.p), torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
         y = torch.arange(n) * self.classes // n
         noise = torch.randn(n, self.p, dtype=torch.float64, generator=generator)
         for a, form in enumerate(self.covariances):
@@ -102,12 +102,6 @@ def _covariances(given: Tensor | Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
         return whole
     forms = tuple(_form(form) for form in given)
     return torch.stack(forms) if len({form.shape for form in forms}) == 1 else forms
-
-
-def _number_of_samples(n: Any) -> int:
-    if is_whole(n) and n < 1:
-        raise BadInput(f"Cannot draw n = {shown(n)} samples; n must be a whole number ≥ 1, got {shown(n)}.")
-    return count(n, "n")
 
 
 def _form(given: Any) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import instance, norm
-from notsodeep.arrays import Array, label_array, real, samples
+from notsodeep.arrays import Array, class_codes, label_array, real, samples
 from notsodeep.errors import BadInput
 from notsodeep.theory.mixture import GaussianMixture
 
@@ -147,7 +147,7 @@ def _labels(y: Any, data: Tensor, classes: int | None = None) -> Tensor:
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise BadInput("y holds NaN or infinity.")
     if classes is None:
-        _, values = np.unique(values, return_inverse=True)
+        values = class_codes(values)[1]
     elif values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= classes:
         raise BadInput(f"y must hold the mixture's classes 0 … {classes - 1}.")
     return torch.as_tensor(values.astype(np.int64), device=data.device)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import choice
-from notsodeep.arrays import Array, like, refuse_if_too_large, refuse_unreadable, unwritten
+from notsodeep.arrays import Array, check_dense, check_memory, like, unwritten
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.exact.tiles import TileSize, tile_pairs, tile_size
@@ -94,7 +94,7 @@ def _allocated(prepared: Prepared, results: int) -> Tensor:
     n, n2 = prepared.shape
     instead = "kernel_tiles or out=… (a memory map), or sharp_kernel or equivalent_kernel, which keep O(n p)"
     what = f"A pair of {n} × {n2} kernels" if results == 2 else None
-    refuse_if_too_large(n * results, n2, rows.dtype, rows.device, instead, what)
+    check_memory((n * results, n2), rows.dtype, rows.device, instead, what)
     return unwritten(n, n2, rows)
 
 
@@ -115,7 +115,7 @@ def refuse_unfit_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs:
 
 def _refuse_unfit(out: Any, shape: tuple[int, int]) -> None:
     if isinstance(out, Tensor):
-        refuse_unreadable(out, "out")
+        check_dense(out, "out")
     if not all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
         raise BadInput(f"out is a {type(out).__name__}; expected {_KINDS}.")
     if tuple(out.shape) != shape:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import choice, count, flag
-from notsodeep.arrays import Array, available_bytes, operand, refuse_if_too_large, ridge as checked_ridge
+from notsodeep.arrays import Array, available_bytes, check_memory, operand, ridge as checked_ridge
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.preconditioners import Preconditioning, SharpNystrom
 from notsodeep.kernels.exact.solver import Prepared, prepare
@@ -104,7 +104,7 @@ class TiledKernel:
     def to_dense(self) -> Tensor:
         """The (n, n) matrix, where it fits."""
         n = self.shape[0]
-        refuse_if_too_large(n, n, self.dtype, self.samples.device, "matvec, solve, eigsh(k) or density()")
+        check_memory((n, n), self.dtype, self.samples.device, "matvec, solve, eigsh(k) or density()")
         dense = torch.empty(n, n, dtype=self.dtype, device=self.samples.device)
         for rows, columns, values in self.tiles:
             dense[rows, columns], dense[columns, rows] = values, values.T

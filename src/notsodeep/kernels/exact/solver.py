@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import norm
-from notsodeep.arrays import Array, refuse_beyond, samples, unwritten
+from notsodeep.arrays import Array, check_range, samples, unwritten
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact.compiled.engine import Engine, engine_for
 from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
@@ -116,10 +116,10 @@ def prepare(
     both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
     equation = equation_of_norms(net, both, tau0, norms2, tangent)
     diagonal = equation.diagonal(slice(None))
-    refuse_beyond(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
+    check_range(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
     if tangent:
         refuse_without_tangent(net, diagonal, both, tau0)
-        refuse_beyond(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
+        check_range(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
     paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
     if isinstance(equation, ImplicitPairs) and equation.several_roots:
         equation.tell_apart(rows if x2 is None else torch.cat([rows, columns]))

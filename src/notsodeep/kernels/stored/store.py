@@ -24,7 +24,7 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.tiles import tile_pairs
 from notsodeep.kernels.stored.seals import SUM_BYTES, Index, fault, last_bytes, seal
-from notsodeep.runtime.files import cannot_write, output_folder, refuse_file
+from notsodeep.runtime.files import cannot_write, check_folder, output_folder
 
 MARKS = "finished"
 _SAMPLES = "samples_"  # and the token of the run that they are for
@@ -66,7 +66,7 @@ class KernelStore:
     def marked(self) -> list[Index]:
         """The tiles with a mark; `BadInput` where a folder is in the place of a chunk, or a file in that of a folder."""
         for name in (MARKS, *self.about["kernels"]):
-            refuse_file(self.folder / name / "c")
+            check_folder(self.folder / name / "c")
             _refuse_misplaced(self.folder / name / "c")
         return [tile for tile in self.tiles() if self.chunk_file(MARKS, tile).is_file()]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import device, flag, function, norm, path
-from notsodeep.arrays import Array, refuse_if_too_large, samples
+from notsodeep.arrays import Array, check_memory, samples
 from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.exact.solver import prepare
 from notsodeep.kernels.exact.tiles import TileSize, tile_size
@@ -205,7 +205,7 @@ def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symme
 def _refuse_large_tile(sides: Index, kernels: int, dtype: torch.dtype, places: tuple[str, ...] | None) -> None:
     what = f"A tile of {sides[0]} × {sides[1]} for each kernel, with a copy to write,"
     device = torch.device(devices(places)[0])
-    refuse_if_too_large(2 * kernels * sides[0], sides[1], dtype, device, "a smaller tile", what)
+    check_memory((2 * kernels * sides[0], sides[1]), dtype, device, "a smaller tile", what)
 
 
 def _tau0(net: Network, rows: Tensor, given: float | None) -> float | None:

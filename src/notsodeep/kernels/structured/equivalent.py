@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from notsodeep.arguments import instance
-from notsodeep.arrays import Array, like, refuse_beyond, samples
-from notsodeep.data.blocks import Rows, Targets
+from notsodeep.arrays import Array, check_range, class_codes, label_array, like, samples
+from notsodeep.data.blocks import SampleBlocks
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.solver import refuse_other_features
 from notsodeep.kernels.structured.factor import FactorRows, refuse_many_outputs
@@ -43,7 +43,7 @@ def equivalent_kernel(
     row = scalars(net, stats.tau0).coefficients(kernel)
     if not math.isfinite(row.d):
         raise BadInput(f"{net} has no {kernel} kernel: its diagonal is infinite.")
-    refuse_beyond(row.d + abs(row.c1) * squared_norms(data), data.dtype, f"The {kernel} kernel of {net}")
+    check_range(row.d + abs(row.c1) * squared_norms(data), data.dtype, f"The {kernel} kernel of {net}")
     factor = torch.cat([data, _class_factor(stats.J, p, stats.psi).to(data)], dim=1)
     core = torch.block_diag(
         row.c1 * torch.eye(p, dtype=data.dtype, device=data.device), class_core(row, stats).to(data)
@@ -135,8 +135,8 @@ class EquivalentSums:
 
     @classmethod
     def of(cls, x: Any, y: Any, labels: Any = None) -> EquivalentSums:
-        """One pass over x (an array, or `Rows`) and targets y; `labels` (n,) give each sample its class, else there is one."""
-        rows = x if isinstance(x, Rows) else Rows.of(x)
+        """One pass over x, an array or `SampleBlocks`, and targets y; `labels` (n,) are classes, by default one for all."""
+        rows = x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)
         targets = y if isinstance(y, Targets) else Targets.of(y, len(rows))
         codes = _codes(labels, len(rows))
         p, m = rows.shape[1], targets.outputs
@@ -234,7 +234,7 @@ class EquivalentSums:
 def _codes(labels: Any, n: int) -> Tensor:
     if labels is None:
         return torch.zeros(n, dtype=torch.long)
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    values = label_array(labels, "labels")
     if values.shape != (n,):
         raise BadInput(f"The labels have shape {values.shape}; expected ({n},), one a row of x.")
-    return torch.from_numpy(np.unique(values, return_inverse=True)[1].astype(np.int64))
+    return torch.from_numpy(class_codes(values)[1])

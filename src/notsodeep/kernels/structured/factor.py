@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from notsodeep.arrays import refuse_if_too_large
+from notsodeep.arrays import check_memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,4 +67,4 @@ def refuse_many_outputs(columns: int, outputs: int, sums: int) -> None:
     up to the largest label has been somebody's serial number before."""
     side = columns + outputs + 2
     instead = "classes counted from 0 without gaps, or real numbers where y is a quantity"
-    refuse_if_too_large(sums * side, side, torch.float64, torch.device("cpu"), instead, f"A fit of {outputs} targets")
+    check_memory((sums * side, side), torch.float64, torch.device("cpu"), instead, f"A fit of {outputs} targets")

@@ -14,8 +14,9 @@ from scipy.sparse.linalg import LinearOperator, lobpcg
 from torch import Tensor
 
 from notsodeep.arguments import choice, count, instance, numbers
-from notsodeep.data.blocks import Rows, Targets
+from notsodeep.data.blocks import SampleBlocks
 from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.names import KERNELS
 from notsodeep.kernels.structured.equivalent import EquivalentFactor, EquivalentSums
@@ -84,7 +85,7 @@ def streamed_fits(
 
     All of them cost what one does for the equivalent form, whose diagonal is constant; the sharp one takes a Gram matrix each.
     """
-    rows = Rows.of(x, block, dtype, standardiser)
+    rows = SampleBlocks.of(x, block, dtype, standardiser)
     targets = Targets.of(y, len(rows))
     ridges = numbers(ridges, "ridges", least=0.0)
     choice(form, "form", ("sharp", "equivalent"))
@@ -105,7 +106,7 @@ def streamed_fits(
 
 
 def equivalent_fit(
-    net: Network, sums: EquivalentSums, kernel: str, ridge: float, rows: Rows | None = None, flat: bool = False
+    net: Network, sums: EquivalentSums, kernel: str, ridge: float, rows: SampleBlocks | None = None, flat: bool = False
 ) -> StreamedFit:
     """A fit of the equivalent form from sums taken before: any network, kernel and ridge without reading x again."""
     factor, n = sums.factor(net, kernel), sums.n
@@ -119,7 +120,9 @@ def equivalent_fit(
     return _solved(factor, gram / level, mean, n, (ridge, noise), (log_diagonal, negative), rows, flat)
 
 
-def _sharp_fits(factor: SharpFactor, rows: Rows, targets: Targets, ridges: Sequence[float]) -> tuple[StreamedFit, ...]:
+def _sharp_fits(
+    factor: SharpFactor, rows: SampleBlocks, targets: Targets, ridges: Sequence[float]
+) -> tuple[StreamedFit, ...]:
     """Of each λ: Σ [u, y, 1]ᵀ[u, y, 1]/(d_i + λ) and Σ log(d_i + λ), block by block."""
     p, n, m = rows.shape[1], len(rows), targets.outputs
     terms = factor.terms
@@ -158,7 +161,7 @@ def _solved(
     n: int,
     ridge: tuple[float, float],
     diagonal: tuple[float, int],
-    rows: Rows | None,
+    rows: SampleBlocks | None,
     flat: bool,
 ) -> StreamedFit:
     """From Σ [u, y, 1]ᵀ[u, y, 1]/D_i, with T = y − ȳ: P Uᵀ D⁻¹ T, Tᵀ A⁻¹ T = Tᵀ D⁻¹ T − (Uᵀ D⁻¹ T)ᵀ P (Uᵀ D⁻¹ T), log |A|."""
@@ -201,7 +204,7 @@ class StreamedFit:
     """log |K + λI|"""
     quadratic: Tensor
     """(y − ȳ)ᵀ (K + λI)⁻¹ (y − ȳ) of each output, (m,)"""
-    rows: Rows | None
+    rows: SampleBlocks | None
     flat: bool
 
     @property
@@ -225,7 +228,7 @@ class StreamedFit:
     @torch.no_grad()
     def _each(self, x: Any, answer: Callable[[FactorRows], Tensor]) -> Any:
         old = self.rows
-        rows = Rows.of(x, None, old.dtype if old else None, old.standardiser if old else None)
+        rows = SampleBlocks.of(x, None, old.dtype if old else None, old.standardiser if old else None)
         p = self.factor.features
         if rows.shape[1] != p:
             raise BadInput(f"x has {rows.shape[1]} features; the fit was to samples of {p}.")

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from notsodeep.approximation.tables import ChebyshevSeries, chebyshev_subset, separate
 from notsodeep.arguments import choice, count, generator as checked_generator
-from notsodeep.arrays import Array, like, real, refuse_beyond, refuse_if_too_large, samples
-from notsodeep.data.blocks import Rows
+from notsodeep.arrays import Array, check_memory, check_range, like, real, samples
+from notsodeep.data.blocks import SampleBlocks
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs
 from notsodeep.kernels.exact.solver import equation_of_norms, pair_equation, refuse_other_features
@@ -75,7 +75,7 @@ def sharp_kernel(
     wide = data.to(torch.float64)
     directions = count(directions, "directions", least=0)
     expansion = _Expansion(net, wide, kernel, tau0)
-    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
+    check_range(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
 
     def part(order: int) -> tuple[Tensor, Tensor]:
         return separate(lambda i, j: expansion.series(i, j).terms[order], expansion.tau)
@@ -109,7 +109,7 @@ def sharp_cross(
     refuse_other_features(new, old)
     n = len(new)
     expansion = _Expansion(net, torch.cat([new, old]), kernel, root_mean_square_norm(old) if tau0 is None else tau0)
-    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
+    check_range(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
     squares = [quadratic_features(rows, directions, of=old) for rows in (new, old)]
     out = torch.empty(n, len(old), dtype=data.dtype, device=data.device)
 
@@ -126,10 +126,10 @@ def sharp_entries(net: Network, x: Array, kernel: str = "conjugate", tau0: float
     """The same to third order, entry by entry and without the projection of S²: dense (n, n), and far sharper."""
     data = samples(x)
     n = len(data)
-    refuse_if_too_large(n, n, data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
+    check_memory((n, n), data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
     wide = data.to(torch.float64)
     expansion = _Expansion(net, wide, kernel, tau0)
-    refuse_beyond(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
+    check_range(expansion.diagonal, data.dtype, f"The {kernel} kernel of {net}")
     out = torch.empty(n, n, dtype=data.dtype, device=data.device)
     fill((out,), True, lambda i, j: (expansion.series(i, j).at(wide[i] @ wide[j].T),))
     out.diagonal().copy_(expansion.diagonal)
@@ -180,9 +180,10 @@ class SharpStatistics:
         real(self.directions, "directions", (None, None))
 
     @classmethod
-    def from_pass(cls, x: Array | Rows, directions: int = DIRECTIONS) -> SharpStatistics:
+    def from_pass(cls, x: Array | SampleBlocks, directions: int = DIRECTIONS) -> SharpStatistics:
         """Of every sample, in a pass of its own: ‖x_i‖² and the leading eigenvectors of xᵀx, summed block by block."""
-        rows, directions = x if isinstance(x, Rows) else Rows.of(x), count(directions, "directions", least=0)
+        rows = x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)
+        directions = count(directions, "directions", least=0)
         p = rows.shape[1]
         norms2, gram = [], GramSum(1, p, 0)
         for _, part in rows.blocks():
@@ -195,7 +196,7 @@ class SharpStatistics:
     @classmethod
     def from_sample(
         cls,
-        x: Array | Rows,
+        x: Array | SampleBlocks,
         size: int = SAMPLE,
         directions: int = DIRECTIONS,
         generator: torch.Generator | None = None,
@@ -205,7 +206,7 @@ class SharpStatistics:
         Their norms serve as well as all norms. Their directions are those of all samples only where these stand out.
         """
         directions, generator = count(directions, "directions", least=0), checked_generator(generator)
-        drawn = (x if isinstance(x, Rows) else Rows.of(x)).sample(size, generator).to(torch.float64)
+        drawn = (x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)).sample(size, generator).to(torch.float64)
         vectors = leading_directions(drawn, min(directions, drawn.shape[1]))
         return cls(squared_norms(drawn).cpu(), vectors.cpu())
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, generator as checked_generator, instance
-from notsodeep.arrays import refuse_unreadable
+from notsodeep.arrays import check_dense
 from notsodeep.errors import BadInput
 
 
@@ -21,7 +21,7 @@ class Batches:
     def __init__(self, x: Tensor, y: Tensor, size: int = 128, generator: torch.Generator | None = None) -> None:
         for name, given in (("x", x), ("y", y)):
             instance(given, Tensor, name, "a tensor")
-            refuse_unreadable(given, name)
+            check_dense(given, name)
             if given.ndim == 0:
                 raise BadInput(f"{name} has shape (); expected one row, or one label, a sample.")
         if len(x) != len(y):

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.arguments import numbers
+from notsodeep.data.targets import regression_targets
 from notsodeep.errors import BadInput
-from notsodeep.models.training.objective import pair, require_batches, targets_of
+from notsodeep.models.training.objective import pair, require_batches
 
 Features = Callable[[Tensor], Tensor]
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
@@ -198,7 +199,7 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
     def stream() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader:
             x, y = pair(batch, like)
-            yield features(x), targets_of(y, len(like))
+            yield features(x), regression_targets(y, len(like))
 
     found = ridge_readout(stream, ridges, intercept=readout.bias is not None)
     with torch.no_grad():

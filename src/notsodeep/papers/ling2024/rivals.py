@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.data.image_sets import IMAGE_SETS
-from notsodeep.data.split import load_split
+from notsodeep.data.sources import load_split
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.solvers import Anderson
 from notsodeep.kernels.compare import best_scaled_gap
