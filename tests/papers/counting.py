@@ -36,7 +36,7 @@ class Counting:
             units=lambda config: [Unit(number, config.factor) for number in config.numbers],
             run=self.run,
             cost=lambda unit: float(unit.number),
-            claims=lambda _records, _command: [],
+            judge=lambda _records: [],
             notes=lambda _records: [],
         )
 

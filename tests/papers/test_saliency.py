@@ -15,13 +15,10 @@ from notsodeep.models.training.batches import Batches
 from notsodeep.papers.figures.saliency import drawings_w7
 from notsodeep.papers.records import Record, Store
 from notsodeep.papers.runner import run
-from notsodeep.papers.wu2024.images import data as w7_images
-from notsodeep.papers.wu2024.images.data import Augmented, load_images, made_up, shifted
-from notsodeep.papers.wu2024.images.multiscale import MultiscaleDEQ
-from notsodeep.papers.wu2024.images.residual import ResidualNetwork
-from notsodeep.papers.wu2024.images.saliency import grad_cam, map_entropy
-from notsodeep.papers.wu2024.w7_claims import NETWORKS
-from notsodeep.papers.wu2024.w7_saliency import SHOWN, W7
+from notsodeep.papers.wu2024 import w7_images
+from notsodeep.papers.wu2024.w7_images import Augmented, grad_cam, load_images, made_up, map_entropy, shifted
+from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
+from notsodeep.papers.wu2024.w7_saliency import NETWORKS, SHOWN, W7
 
 CPU = torch.device("cpu")
 

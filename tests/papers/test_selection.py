@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from notsodeep.papers.ling2024.comparison import Sizes
-from notsodeep.papers.records import Store
+from notsodeep.papers.records import Store, of_one_run
 from notsodeep.papers.registry import EXPERIMENTS
 from notsodeep.papers.runner import run
-from notsodeep.papers.statistics import of_one_run
 from tests.papers.figures import made_up
 
 NOTHING = {name: [] for name in EXPERIMENTS}

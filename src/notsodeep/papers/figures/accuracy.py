@@ -17,7 +17,6 @@ from notsodeep.papers.figures.drawing import (
     NETWORKS,
     Drawing,
     draw_means,
-    gather,
     in_order,
     legend_below,
     number,
@@ -30,7 +29,7 @@ from notsodeep.papers.figures.drawing import (
 )
 from notsodeep.papers.ling2024.l5_claims import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH, comparable
 from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import mean
+from notsodeep.papers.statistics import mean, over_seeds
 
 Value = Callable[[Record, str], float | None]
 
@@ -139,7 +138,7 @@ def _readout(records: Sequence[Record], readout: str, infinite: Sequence[Record]
     for (data, activation), panel in at.items():
         own = [record for record in records if setting(record) == (data, activation)]
         for net in nets:
-            draw_means(panel, gather(own, width, lambda r, net=net: _accuracy(r, readout, net)), NETWORKS[net])  # type: ignore[misc]
+            draw_means(panel, over_seeds(own, width, lambda r, net=net: _accuracy(r, readout, net)), NETWORKS[net])  # type: ignore[misc]
         if readout == "sgd":
             _draw_paper(panel, data, activation)
         widths = [width(record) for record in own] + [SMALLEST_WIDTH, LARGEST_WIDTH] * (readout == "sgd")
@@ -242,7 +241,7 @@ def _apart(finite: Sequence[Record], infinite: Sequence[Record]) -> list[Drawing
             panel.set_yscale("log")
             end = width_axis(panel, [width(r) for r in own], most=3, infinite=bool(limits))
             for net in nets:
-                draw_means(panel, positive(gather(own, width, lambda r, n=net, v=value: v(r, n))), NETWORKS[net])  # type: ignore[misc]
+                draw_means(panel, positive(over_seeds(own, width, lambda r, n=net, v=value: v(r, n))), NETWORKS[net])  # type: ignore[misc]
                 _draw_limit(panel, net, end, [limit(r, net) for r in limits])
         axes[0, column].set_title(f"{title(key[0])}\n{title(key[1])}", fontsize=11)
         axes[-1, column].set_xlabel("width m")

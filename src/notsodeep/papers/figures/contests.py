@@ -12,9 +12,9 @@ from matplotlib.ticker import LogLocator
 
 from notsodeep.figures.style import DEQ_LINE, EXPLICIT, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, panels, plain_log, power_of_two
-from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import mean, of_one_run
-from notsodeep.papers.wu2024 import contest, w1_sawtooth, w2_steep, w4_equal_flops, w5_unseen
+from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.statistics import mean
+from notsodeep.papers.wu2024 import contest, w1_w4_sawtooth, w2_steep, w5_unseen
 
 LOOKS = {
     "rivals": Look("feed-forward", UNDESIGNED, "", "s", 1.8, 6.0),
@@ -121,7 +121,7 @@ def _w1(records: Sequence[Record]) -> list[_Panel]:
     for r in records:
         row, column = rows.index(int(r.config["steps"])), columns.index(pieces(r))
         # The paper trains for 1000 batches.
-        paper = w1_sawtooth.PAPER.get(pieces(r), {}) if r.config["steps"] == 1000 else {}
+        paper = w1_w4_sawtooth.W1_PAPER.get(pieces(r), {}) if r.config["steps"] == 1000 else {}
         title = f"{power_of_two(2 ** pieces(r))} pieces\n{r.config['steps']} batches"
         found.append(_panel(row, column, title, r, [_rivals(r, paper), _deq(r, paper.get("DEQ"))]))
     return found
@@ -140,7 +140,7 @@ def _w2(records: Sequence[Record]) -> list[_Panel]:
 
 
 def _w4(records: Sequence[Record]) -> list[_Panel]:
-    r, paper = records[-1], w4_equal_flops.PAPER
+    r, paper = records[-1], w1_w4_sawtooth.W4_PAPER
     pieces = 2 ** int(str(r.config["target"]).partition(":")[2])
     title = f"{power_of_two(pieces)} pieces, {r.config['dimension']} inputs"
     return [_panel(0, 0, title, r, [_rivals(r, paper), _deq(r, paper["DEQ"])])]

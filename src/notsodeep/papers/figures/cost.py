@@ -15,7 +15,6 @@ from notsodeep.papers.figures.drawing import (
     Drawing,
     Look,
     draw_means,
-    gather,
     in_order,
     legend_below,
     number,
@@ -29,7 +28,7 @@ from notsodeep.papers.figures.drawing import (
 from notsodeep.papers.ling2024.l5_claims import comparable
 from notsodeep.papers.ling2024.l6_cost import comparable as comparable_timings
 from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import mean
+from notsodeep.papers.statistics import mean, over_seeds
 
 Value = Callable[[Record], float | None]
 
@@ -72,7 +71,7 @@ def _ratio(measure: str) -> Value:
 def _draw_nets(axes: Axes, records: Sequence[Record], measure: str) -> None:
     for activation, part in _by_activation(records).items():
         for net in _NETS:
-            points = positive(gather(part, width, _of(net, measure)))
+            points = positive(over_seeds(part, width, _of(net, measure)))
             draw_means(axes, points, NETWORKS[net], linestyle=_dash(activation), linewidth=3.5 if net == "deq" else 1.8)
 
 
@@ -127,7 +126,7 @@ def _times(records: Sequence[Record]) -> list[Drawing]:
 def _draw_speed_up(axes: Axes, records: Sequence[Record]) -> None:
     for name, look in _SPEED_UPS.items():
         for activation, part in _by_activation(records).items():
-            draw_means(axes, positive(gather(part, width, _ratio(f"{name}_ms"))), look, linestyle=_dash(activation))
+            draw_means(axes, positive(over_seeds(part, width, _ratio(f"{name}_ms"))), look, linestyle=_dash(activation))
     axes.axhline(1.0, color="black", linewidth=0.8)
 
 
@@ -217,8 +216,8 @@ def _points(
     """(time, accuracy) by width, where both are known."""
     timed = [r for r in records if r.config["device"] == device and r.config["activation"] == key[1]]
     scored = [record for record in accuracies if setting(record) == key]
-    times = positive(gather(timed, width, _of(net, "inference_ms")))
-    found = gather(scored, width, lambda r: number(r.values, "accuracy", "sgd", net))
+    times = positive(over_seeds(timed, width, _of(net, "inference_ms")))
+    found = over_seeds(scored, width, lambda r: number(r.values, "accuracy", "sgd", net))
     return {m: (mean(times[m]).value, mean(found[m]).value) for m in times if m in found}
 
 

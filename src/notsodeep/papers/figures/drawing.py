@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator
 from numpy.typing import NDArray
 
 from notsodeep.figures.style import DEQ, EXPLICIT, FLOOR, RESCALED, UNDESIGNED
-from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import mean
 
 
@@ -92,18 +91,6 @@ def number(values: Mapping[str, Any], *path: str) -> float | None:
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
-
-
-def gather(
-    records: Iterable[Record], x: Callable[[Record], float], y: Callable[[Record], float | None]
-) -> dict[float, list[float]]:
-    """The numbers y, over seeds, at every x, from left to right."""
-    found: dict[float, list[float]] = {}
-    for record in records:
-        value = y(record)
-        if value is not None:
-            found.setdefault(x(record), []).append(value)
-    return dict(sorted(found.items()))
 
 
 def positive(points: Mapping[float, Sequence[float]]) -> dict[float, list[float]]:

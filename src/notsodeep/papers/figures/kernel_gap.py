@@ -13,7 +13,6 @@ from notsodeep.papers.figures.drawing import (
     Drawing,
     Look,
     draw_means,
-    gather,
     in_order,
     number,
     panels,
@@ -24,7 +23,7 @@ from notsodeep.papers.figures.drawing import (
 )
 from notsodeep.papers.ling2024.l1_kernel_gap import has_ratio, ratios
 from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import mean, slope
+from notsodeep.papers.statistics import mean, over_seeds, slope
 
 _KERNELS = {"conjugate": "conjugate kernel", "tangent": "tangent kernel (NTK)", "preactivation": "the paper's kernel K"}
 _FORMS: dict[str, Any] = {"equivalent": "-", "sharp": "--"}
@@ -87,7 +86,7 @@ def _points(
     """The gaps by n: at the ratio p/n that has the lines, and at the others."""
     own = [r for r in records if r.config["activation"] == activation]
     found = [
-        positive(gather(part, lambda r: float(r.config["n"]), lambda r: _gap(r, kernel, form)))
+        positive(over_seeds(part, lambda r: float(r.config["n"]), lambda r: _gap(r, kernel, form)))
         for part in ([r for r in own if has_ratio(r, ratio)], [r for r in own if not has_ratio(r, ratio)])
     ]
     return found[0], found[1]

@@ -17,9 +17,8 @@ from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT
 from notsodeep.papers.figures.drawing import Drawing, Look, legend_below, panels
 from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import mean
-from notsodeep.papers.wu2024.images.data import SIDE
-from notsodeep.papers.wu2024.images.saliency import map_entropy
-from notsodeep.papers.wu2024.w7_claims import NETWORKS, comparable
+from notsodeep.papers.wu2024.w7_images import SIDE, map_entropy
+from notsodeep.papers.wu2024.w7_saliency import NETWORKS, comparable
 
 _LOOKS = {"deq": Look("DEQ", DEQ_LINE, "-", "o"), "resnet": Look("ResNet", EXPLICIT, "--", "D")}
 _TIMES = {"untrained": "before training", "trained": "trained"}

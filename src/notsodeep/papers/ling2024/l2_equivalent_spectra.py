@@ -26,8 +26,8 @@ def units(config: Sizes) -> list[Unit]:
 
 
 def run(unit: Unit, device: torch.device) -> Values:
-    """The exact kernels against the theorem's, with τ0² = tr C°/p as it says and with the data's own τ0² = mean ‖x_i‖², and
-    against the sharp one. φ is odd, so that G* does not depend on the τ0 that it is centred at."""
+    """The exact kernels against the theorem's, with its own τ0² = tr C°/p and with the data's τ0² = mean ‖x_i‖², and against
+    the sharp one. φ is odd, so G* does not depend on the τ0 that it is centred at."""
     given = comparison.samples(unit, device)
     net, x, stats = Implicit(unit.activation, unit.var_a, unit.var_b), given.x, given.stats
     measured = replace(stats, tau0=tau0(x))
@@ -41,52 +41,41 @@ def run(unit: Unit, device: torch.device) -> Values:
     return found | {"theorem_tau0": stats.tau0}
 
 
-def claims(every: Records, command: str) -> list[Claim]:
+def claims(every: Records) -> list[Claim]:
     records = comparison.comparable(every["L2"])
     found = []
     for data, printed in _PAPER.items():
         for rival, text in (("equivalent", "τ0² = tr C°/p"), ("measured τ0", "τ0² the mean of ‖x_i‖²")):
             claim = f"‖G* − Ḡ‖ of the theorem's kernel, {text}, {_DATA[data]}, σ_a² = 0.1"
             id = f"L2.{data}" + ("" if rival == "equivalent" else ".measured-tau0")
-            found += printed.claim(id, claim, records, data, rival, command)
-        found += [*_norms(records, data, command), *_sharper(records, data, command)]
+            found += printed.claim(id, claim, records, data, rival)
+        found += [*_norms(records, data), *_sharper(records, data)]
     return found
 
 
-def _norms(records: list[Record], data: str, command: str) -> list[Claim]:
-    """Ours: where the distance comes from."""
+def _norms(records: list[Record], data: str) -> list[Claim]:
+    """Our claim: where the distance comes from."""
     drawn, even = (absolute_gap(records, data, "measured τ0", unit_norm) for unit_norm in (False, True))
     if drawn is None or even is None:
         return []
-    return [
-        Claim(
-            id=f"L2.{data}.norms",
-            claim=f"Nine tenths of that distance come from the samples' different norms, {_DATA[data]}",
-            paper="—",
-            ours=f"{format_number(even.value)} with every sample divided by its norm, {format_number(drawn.value)} as they are",
-            spread=even.spelt(".2g", "draw"),
-            verdict=holds(even.value < 0.1 * drawn.value),
-            command=command,
-        )
-    ]
+    claim = f"Nine tenths of that distance come from the samples' different norms, {_DATA[data]}"
+    ours = (
+        f"{format_number(even.value)} with every sample divided by its norm, {format_number(drawn.value)} as they are"
+    )
+    verdict, spread = holds(even.value < 0.1 * drawn.value), even.spelt(".2g", "draw")
+    return [Claim(id=f"L2.{data}.norms", claim=claim, ours=ours, spread=spread, verdict=verdict)]
 
 
-def _sharper(records: list[Record], data: str, command: str) -> list[Claim]:
+def _sharper(records: list[Record], data: str) -> list[Claim]:
+    """Our claim: the label-free kernel is closer than the theorem's."""
     theirs, ours = (absolute_gap(records, data, rival) for rival in ("equivalent", "sharp"))
     if theirs is None or ours is None:
         return []
+    claim = f"The label-free kernel of notsodeep is closer to G* than the theorem's, {_DATA[data]}"
     times = f"{theirs.value / ours.value:.3g} times closer"
-    return [
-        Claim(
-            id=f"L2.{data}.sharp",
-            claim=f"The label-free kernel of notsodeep is closer to G* than the theorem's, {_DATA[data]}",
-            paper="—",
-            ours=f"{format_number(ours.value)} against {format_number(theirs.value)}: {times}",
-            spread=ours.spelt(".2g", "draw"),
-            verdict=Verdict.sharper if ours.value < theirs.value else Verdict.not_reproduced,
-            command=command,
-        )
-    ]
+    text = f"{format_number(ours.value)} against {format_number(theirs.value)}: {times}"
+    verdict = Verdict.sharper if ours.value < theirs.value else Verdict.not_reproduced
+    return [Claim(id=f"L2.{data}.sharp", claim=claim, ours=text, spread=ours.spelt(".2g", "draw"), verdict=verdict)]
 
 
 def notes(every: Records) -> list[str]:
@@ -103,11 +92,11 @@ L2 = Experiment(
     title="Spectra of a DEQ's kernel and of the theorem's",
     shows="The paper: the eigenvalues and leading eigenvectors of G* and Ḡ coincide. Here: how far they do, on a mixture and "
     "on MNIST's sixes and eights.",
-    quick=replace(Sizes(), images=1500, mixture_seeds=2, image_seeds=1),
-    full=Sizes(),
     units=units,
     run=run,
     cost=comparison.cost,
-    claims=claims,
+    full=Sizes(),
+    quick=Sizes().quick(),
+    judge=claims,
     notes=notes,
 )
