@@ -64,7 +64,7 @@ def test_every_unit_has_a_key_of_its_own_and_a_cost(name, full):
     units = experiment.units(experiment.config(full))
     keys = [key(name, settings(unit)) for unit in units]
     assert len(set(keys)) == len(units) > 0
-    assert all(experiment.cost(unit) > 0.0 for unit in units)
+    assert all(unit.cost > 0.0 for unit in units)
     # What is trained or drawn at random says from which seed, or how many; a construction has nothing random.
     assert all({"seed", "seeds"} & set(settings(unit)) or unit.kind == "constructed" for unit in units)
 

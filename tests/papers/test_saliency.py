@@ -12,7 +12,7 @@ from torch import nn
 from notsodeep.data.image_sets import images
 from notsodeep.errors import BadInput
 from notsodeep.models.training.batches import Batches
-from notsodeep.papers.figures.saliency import drawings_w7
+from notsodeep.papers.figures.features import saliency_drawings
 from notsodeep.papers.records import Record, Store
 from notsodeep.papers.runner import run
 from notsodeep.papers.wu2024 import w7_images
@@ -183,8 +183,8 @@ def test_records_hold_what_figures_and_claims_need(records):
     shown = [r.values["shown"] for r in records if "shown" in r.values]
     assert shown[0]["images"] == shown[1]["images"]
     assert all((len(s["maps"]), len(s["maps"][0]), len(s["maps"][0][0])) == (SHOWN, 8, 8) for s in shown)
-    assert all(drawing.caption for drawing in drawings_w7(records))
-    assert len(drawings_w7(records)) == 2
+    assert all(drawing.caption for drawing in saliency_drawings(records))
+    assert len(saliency_drawings(records)) == 2
 
 
 @pytest.mark.cuda

@@ -33,18 +33,17 @@ class Experiment:
     title: str
     shows: str
     units: Callable[[Any], Sequence[Any]]
-    """The computations of a config, each a frozen value whose fields become the config of its record."""
+    """The computations of a config: frozen values whose fields become the configs of their records, each with its `cost`,
+    rough seconds on two cores, from which estimates of the remaining time start."""
+    quick: Any
+    """The settings of the small size, a frozen `Config`."""
+    full: Any
+    """The settings of the paper's size."""
     run: Callable[[Any, torch.device], Values]
     """The numbers of a unit."""
-    cost: Callable[[Any], float]
-    """Rough seconds of a unit on two cores; estimates of the remaining time start from it."""
-    full: Any
-    """The settings of the paper's size, a frozen `Config`."""
-    quick: Any
-    """The settings of the small size."""
     judge: Callable[[Records], list[Claim]]
-    """The claims that follow from the records, those of other experiments included."""
-    notes: Callable[[Records], list[str]]
+    """The claims that follow from the records of all experiments; its own are not empty."""
+    remark: Callable[[Records], list[str]]
     """Sentences of the report that no number says."""
     revision: int = 1
     """Raised by one whenever `run` gives other numbers or other names: older records are then computed again."""
@@ -52,8 +51,12 @@ class Experiment:
     """The command of `notsodeep` that runs it."""
 
     def claims(self, records: Records, command: str) -> list[Claim]:
-        """The claims, each with the command line that computes it again."""
-        return [replace(claim, command=command) for claim in self.judge(records)]
+        """The claims, each with the command line that computes it again; none without records."""
+        return [replace(claim, command=command) for claim in self.judge(records)] if records[self.name] else []
+
+    def notes(self, records: Records) -> list[str]:
+        """The report's sentences; none without records."""
+        return self.remark(records) if records[self.name] else []
 
     def config(self, full: bool, changes: dict[str, str] | None = None) -> Any:
         """The settings of a size, some of them changed by text: {"seeds": "3", "activations": "relu/tanh"}."""

@@ -152,7 +152,7 @@ def _pending(experiments: Iterable[tuple[Experiment, Any]], store: Store) -> tup
             if key(experiment.name, experiment.record_config(unit)) in there:
                 found += 1
             else:
-                pending.append(_Pending(experiment, unit, experiment.cost(unit)))
+                pending.append(_Pending(experiment, unit, unit.cost))
     return pending, found
 
 

@@ -52,9 +52,8 @@ def experiment(name):
         full=(200, 400, 800, 1600, 3200),
         units=units,
         run=lambda unit, device: {"gap": 1.0 / unit.n},  # noqa: ARG005 (an experiment's interface)
-        cost=lambda unit: float(unit.n),
         judge=partial(claims, name),
-        notes=partial(notes, name),
+        remark=partial(notes, name),
         command="separate" if name.startswith("W") else "reproduce",
     )
 

@@ -40,6 +40,10 @@ class Unit:
     seed: int
     unit_norm: bool = False
 
+    @property
+    def cost(self) -> float:
+        return float(3.0 + 150.0 * (self.n / 6000) ** 2.7)
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -161,10 +165,6 @@ def units(
         for unit_norm in norms
         for seed in range(seeds)
     ]
-
-
-def cost(unit: Unit) -> float:
-    return float(3.0 + 150.0 * (unit.n / 6000) ** 2.7)
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:

@@ -44,6 +44,10 @@ class Unit:
     var_b: float
     seed: int
 
+    @property
+    def cost(self) -> float:
+        return float(0.2 + 4.0 * (self.n / 1600) ** 2.7)
+
 
 def units(config: Config) -> list[Unit]:
     """The units, small sizes first."""
@@ -75,10 +79,6 @@ def run(unit: Unit, device: torch.device) -> Values:
     }
 
 
-def cost(unit: Unit) -> float:
-    return float(0.2 + 4.0 * (unit.n / 1600) ** 2.7)
-
-
 def gaps(records: Sequence[Record], activation: str, kernel: str, form: str, ratio: float) -> dict[int, list[float]]:
     """The gaps of all seeds by n, at one p/n."""
     own = [record for record in records if record.config["activation"] == activation and has_ratio(record, ratio)]
@@ -103,8 +103,6 @@ def ratios(records: Sequence[Record]) -> list[float]:
 
 
 def claims(every: Records) -> list[Claim]:
-    if not every["L1"]:
-        return []
     records = of_one_setting(every["L1"], ("var_a",))
     ratio = ratios(records)[0]
     found = []
@@ -175,10 +173,9 @@ L1 = Experiment(
     title="Error of the equivalent kernels against n",
     shows="On the two-class Gaussian mixture the distance between a DEQ's exact kernels and the theorem's falls as n grows.",
     units=units,
-    run=run,
-    cost=cost,
-    full=Config(),
     quick=replace(Config(), sizes=(200, 400, 800, 1600), seeds=3, ratios=(0.8,)),
+    full=Config(),
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
 )

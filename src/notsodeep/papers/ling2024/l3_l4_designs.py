@@ -109,12 +109,11 @@ L3 = Experiment(
     title="A ReLU DEQ and its leaky ReLU network",
     shows="Two layers of a designed leaky ReLU have the conjugate kernel of a ReLU DEQ, eigenvalue by eigenvalue.",
     units=relu_units,
-    run=run_relu,
-    cost=comparison.cost,
-    full=Sizes(),
     quick=Sizes().quick(),
+    full=Sizes(),
+    run=run_relu,
     judge=relu_claims,
-    notes=relu_notes,
+    remark=relu_notes,
 )
 
 L4 = Experiment(
@@ -122,10 +121,9 @@ L4 = Experiment(
     title="A tanh DEQ and its hard tanh network",
     shows="One layer of hard tanh, with slope and corner matched, has the conjugate kernel of a tanh DEQ.",
     units=tanh_units,
-    run=run_tanh,
-    cost=comparison.cost,
-    full=Sizes(var_a=0.2),
     quick=Sizes(var_a=0.2).quick(),
+    full=Sizes(var_a=0.2),
+    run=run_tanh,
     judge=tanh_claims,
-    notes=tanh_notes,
+    remark=tanh_notes,
 )

@@ -68,16 +68,6 @@ def run(unit: Unit, device: torch.device) -> Values:
     return {"width": l5_width.run, "trained": run_trained}[unit.kind](unit, device)
 
 
-def cost(unit: Unit) -> float:
-    if isinstance(unit, InfiniteUnit):
-        return float(1.0 + 30.0 * (unit.train / 4000) ** 2)
-    n = (unit.train or 60_000) / 10_000
-    if unit.kind == "trained":
-        return float(6.0 * n * unit.epochs * (unit.width / 1024) ** 1.7)
-    # Readouts by SGD grow with the width, features and the closed form with its square.
-    return 1.0 + n * (0.06 * unit.epochs * (1.0 + unit.width / 512) + 6.0 * (unit.width / 1024) ** 2)
-
-
 def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
     """Gaps of both kernels; accuracy, agreement and distance of kernel regression's predictions, all with the same ridge."""
     task = load_task(unit.data, 0, 0, device).first(unit.train, unit.test)
@@ -149,9 +139,6 @@ L5 = Experiment(
     shows="With random weights and a trained readout, a DEQ and the explicit network matched to it reach the same test "
     "accuracy from some hundreds of units on; what tells them apart from other networks is not accuracy.",
     units=units,
-    run=run,
-    cost=cost,
-    full=Config(),
     quick=Config(
         widths=(32, 128, 512, 1024),
         seeds=2,
@@ -161,6 +148,8 @@ L5 = Experiment(
         infinite_samples=1000,
         trained_epochs=0,
     ),
+    full=Config(),
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
 )

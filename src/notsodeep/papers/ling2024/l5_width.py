@@ -55,6 +55,10 @@ class InfiniteUnit(Sampling):
     kind: str = "infinite"
     seed: int = 0
 
+    @property
+    def cost(self) -> float:
+        return float(1.0 + 30.0 * (self.train / 4000) ** 2)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FiniteUnit(Training):
@@ -67,6 +71,14 @@ class FiniteUnit(Training):
     rate: float
     """Learning rate of the optimiser."""
     seed: int
+
+    @property
+    def cost(self) -> float:
+        n = (self.train or 60_000) / 10_000
+        if self.kind == "trained":
+            return float(6.0 * n * self.epochs * (self.width / 1024) ** 1.7)
+        # Readouts by SGD grow with the width, features and the closed form with its square.
+        return 1.0 + n * (0.06 * self.epochs * (1.0 + self.width / 512) + 6.0 * (self.width / 1024) ** 2)
 
 
 Unit = FiniteUnit | InfiniteUnit

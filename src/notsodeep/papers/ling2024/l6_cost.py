@@ -57,6 +57,10 @@ class Unit(Batching):
     device: str
     seed: int = 0
 
+    @property
+    def cost(self) -> float:
+        return float(5.0 + 40.0 * (self.width / 4096) ** 1.8)
+
 
 def units(config: Config) -> list[Unit]:
     there = [device for device in config.devices if device == "cpu" or torch.cuda.is_available()]
@@ -177,10 +181,6 @@ def _evaluations(module: DEQ | ENN, x: Tensor) -> float:
         return float(module.solve(x).evaluations)
 
 
-def cost(unit: Unit) -> float:
-    return float(5.0 + 40.0 * (unit.width / 4096) ** 1.8)
-
-
 def comparable(records: Sequence[Record]) -> list[Record]:
     """The records on one data set, with batches of one size."""
     return of_one_setting(records, ("data", "training_batch", "inference_batch", "var_a")) if records else []
@@ -240,8 +240,6 @@ def equal_accuracy_ratios(of: Sequence[Record], accuracy: Sequence[Record], phi:
 
 
 def notes(every: Records) -> list[str]:
-    if not every["L6"]:
-        return []
     evaluations = [record.values["deq"]["evaluations"] for record in every["L6"]]
     return [
         "Both networks are timed in turn in one run; the DEQ is solved as in the paper (Anderson, memory 5, residual 1e-2, at "
@@ -259,10 +257,9 @@ L6 = Experiment(
     title="Cost of a DEQ and of its matched network",
     shows="Time, FLOPs and memory of both, for training and inference, at every width, on the processors at hand.",
     units=units,
-    run=run,
-    cost=cost,
-    full=Config(),
     quick=Config(widths=(64, 256, 1024)),
+    full=Config(),
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
 )

@@ -98,6 +98,13 @@ class Contest(Training):
     def schedule(self) -> Schedule:
         return Schedule(self.steps, self.batch, self.rate, self.decay, self.optimiser)
 
+    @property
+    def cost(self) -> float:
+        """Most of it for the equilibria of the DEQ."""
+        states = self.seeds * self.batch * (1.0 if self.norm else 0.6)
+        per_step = 4e-3 + states * (4e-6 + 6e-7 * self.width) + 1.2e-3 * (len(self.rivals) + len(self.paired))
+        return self.steps * per_step
+
 
 def run_contest(unit: Contest, device: torch.device) -> Values:
     """Losses and costs of each network, and the loss of the best constant."""
@@ -241,13 +248,6 @@ def _spelt(found: Estimate | None) -> str:
     if found is None:
         return "diverged"
     return f"{format_number(found.value)} ± {format_number(found.half_width)}"
-
-
-def cost(unit: Contest) -> float:
-    """Rough seconds of a contest, most of them for the equilibria of the DEQ."""
-    states = unit.seeds * unit.batch * (1.0 if unit.norm else 0.6)
-    per_step = 4e-3 + states * (4e-6 + 6e-7 * unit.width) + 1.2e-3 * (len(unit.rivals) + len(unit.paired))
-    return unit.steps * per_step
 
 
 def trained(records: Sequence[Record]) -> list[Record]:

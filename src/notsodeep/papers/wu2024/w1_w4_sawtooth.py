@@ -69,6 +69,10 @@ class Construction:
                 f"2^{self.pieces_log2} pieces are too many to count one by one; m = {_MOST} is the most here."
             )
 
+    @property
+    def cost(self) -> float:
+        return 0.05 + 1.5e-4 * 2.0**self.pieces_log2
+
 
 def w1_units(config: W1Config) -> list[Construction | Contest]:
     return [
@@ -102,10 +106,6 @@ def run_w1(unit: Construction | Contest, device: torch.device) -> Values:
     return {"pieces": count_pieces(network, 0.0, 1.0), "most": max_pieces_deq(m), "error": error}
 
 
-def w1_cost(unit: Construction | Contest) -> float:
-    return contest.cost(unit) if isinstance(unit, Contest) else 0.05 + 1.5e-4 * 2.0**unit.pieces_log2
-
-
 def w1_claims(every: Records) -> list[Claim]:
     found = _constructed(every)
     for record in of_one_run(contest.trained(every["W1"]), ("target", "steps"), ("samples", "rate", "bound", "seeds")):
@@ -136,9 +136,7 @@ def _constructed(every: Records) -> list[Claim]:
     ]
 
 
-def w1_notes(every: Records) -> list[str]:
-    if not every["W1"]:
-        return []
+def w1_notes(_: Records) -> list[str]:
     return [
         "The construction is what shows expressivity. Trained networks hardly learn a sawtooth: a constant has a loss of "
         "1/12 = 0.083, and most losses of the paper's table, and of ours, are no better; the row shows trainability at best.",
@@ -167,18 +165,15 @@ def w4_units(config: W4Config) -> list[Contest]:
 
 
 def w4_claims(every: Records) -> list[Claim]:
-    found: list[Claim] = []
-    for record in every["W4"][-1:]:
-        m, inputs = pieces_log2(record.config["target"]), record.config["dimension"]
-        spelt = {name: f"{format_number(value)} ± {_W4_SPREADS[name]:g}" for name, value in W4_PAPER.items()}
-        theirs = f"{spelt.pop('DEQ')} against {', '.join(f'{name} {text}' for name, text in spelt.items())}"
-        found = contest.claims_of(record, "W4", f"Sawtooth of 2^{m} pieces, {inputs} inputs", theirs, W4_PAPER)
+    record = every["W4"][-1]
+    m, inputs = pieces_log2(record.config["target"]), record.config["dimension"]
+    spelt = {name: f"{format_number(value)} ± {_W4_SPREADS[name]:g}" for name, value in W4_PAPER.items()}
+    theirs = f"{spelt.pop('DEQ')} against {', '.join(f'{name} {text}' for name, text in spelt.items())}"
+    found = contest.claims_of(record, "W4", f"Sawtooth of 2^{m} pieces, {inputs} inputs", theirs, W4_PAPER)
     return [replace(claim, id="W4.order") if claim.id == "W4" else claim for claim in found]
 
 
 def w4_notes(every: Records) -> list[str]:
-    if not every["W4"]:
-        return []
     values = every["W4"][-1].values
     parts = {"the DEQ": values["deq"]} | values["rivals"] | values["paired"]
     spelt = ", ".join(
@@ -200,12 +195,11 @@ W1 = Experiment(
     title="Sawtooth: 2^m pieces from m units",
     shows="A DEQ of m units has up to 2^m linear pieces: a construction has them all; training is another matter.",
     units=w1_units,
-    run=run_w1,
-    cost=w1_cost,
-    full=_W1_FULL,
     quick=replace(_W1_FULL, constructed=tuple(range(1, 13)), steps=(_PAPER_STEPS,), paired=(2,)),
+    full=_W1_FULL,
+    run=run_w1,
     judge=w1_claims,
-    notes=w1_notes,
+    remark=w1_notes,
     command="separate",
 )
 
@@ -215,11 +209,10 @@ W4 = Experiment(
     title="Equal FLOPs",
     shows="A DEQ of ten units against feed-forward networks of ten times its parameters, and of its FLOPs.",
     units=w4_units,
-    run=contest.run_contest,
-    cost=contest.cost,
-    full=_W4_FULL,
     quick=replace(_W4_FULL, paired=(2,), seeds=10),
+    full=_W4_FULL,
+    run=contest.run_contest,
     judge=w4_claims,
-    notes=w4_notes,
+    remark=w4_notes,
     command="separate",
 )

@@ -50,6 +50,10 @@ class Construction:
     points: int = 200_001
     kind: str = "constructed"
 
+    @property
+    def cost(self) -> float:
+        return 1.0 + 0.3 * self.N
+
 
 def units(config: Config) -> list[Construction | Contest]:
     return [
@@ -74,10 +78,6 @@ def run(unit: Construction | Contest, device: torch.device) -> Values:
     first = torch.cat([flat, 1.0 - min(4.0 * unit.N * target.delta, 1.0) * flat])
     parts = [part[:, None].expand(-1, unit.dimension) for part in first.split(_AT_ONCE)]
     return {"error": max(float((network(x) - target(x)).abs().max()) for x in parts), "width": network.width}
-
-
-def cost(unit: Construction | Contest) -> float:
-    return contest.cost(unit) if isinstance(unit, Contest) else 1.0 + 0.3 * unit.N
 
 
 def claims(every: Records) -> list[Claim]:
@@ -110,9 +110,7 @@ def _error(config: dict[str, int], values: Values) -> Claim:
     )
 
 
-def notes(every: Records) -> list[str]:
-    if not every["W2"]:
-        return []
+def notes(_: Records) -> list[str]:
     return [
         "Half of the samples lie within δ = 2^(−d) of x_1 = 1. A network that tells them from the others, and gives all of "
         "them their mean, has a loss of 0.0025; only below that is the steep part itself resolved.",
@@ -128,11 +126,10 @@ W2 = Experiment(
     title="A steep function",
     shows="A function that rises within 2^(−d): a small DEQ has it without training; trained ones against other networks.",
     units=units,
-    run=run,
-    cost=cost,
-    full=FULL,
     quick=replace(FULL, widths=(30,), paired=(2,), samples=5000),
+    full=FULL,
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
     command="separate",
 )

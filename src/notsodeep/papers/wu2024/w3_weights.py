@@ -63,6 +63,11 @@ class Unit(Fit):
     network: str
     dimension: int
 
+    @property
+    def cost(self) -> float:
+        per_step = 3e-3 if self.network == "fnn" else 6e-3 + self.seeds * self.batch * (2e-6 + 6e-7 * self.width)
+        return self.steps * per_step
+
 
 @dataclass(frozen=True, kw_only=True)
 class Construction:
@@ -76,6 +81,10 @@ class Construction:
     level: float
     seeds: int
     kind: str = "constructed"
+
+    @property
+    def cost(self) -> float:
+        return 0.5
 
 
 FULL = Config(width=50, rival="L3W50", steps=3000, batch=100, rate=0.01, bound=0.99, seeds=5)
@@ -161,13 +170,6 @@ def _losses(network: nn.Module, unit: Construction) -> list[float]:
     return [float((network(x) - target(x)).square().mean()) for x in x_test]
 
 
-def cost(unit: Construction | Unit) -> float:
-    if isinstance(unit, Construction):
-        return 0.5
-    per_step = 3e-3 if unit.network == "fnn" else 6e-3 + unit.seeds * unit.batch * (2e-6 + 6e-7 * unit.width)
-    return unit.steps * per_step
-
-
 def comparable(records: Sequence[Record]) -> list[Record]:
     """The trained records of one run at each level: they agree in all settings but the network and the dimension."""
     others = [field.name for field in fields(Unit) if field.name not in ("network", "dimension", "level")]
@@ -215,8 +217,6 @@ def growth(by_dimension: dict[int, list[float]]) -> Estimate | None:
 
 
 def claims(every: Records) -> list[Claim]:
-    if not every["W3"]:
-        return []
     found = []
     for level, mine in at_level(comparable(every["W3"])).items():
         for network in NETWORKS:
@@ -282,8 +282,6 @@ def _span(records: Sequence[Record]) -> str:
 
 
 def notes(every: Records) -> list[str]:
-    if not every["W3"]:
-        return []
     records = [r for r in comparable(every["W3"]) if r.config["level"] >= RESOLVED]
     ends = {name: weights(records, name, "largest_weight") for name in NETWORKS}
     found = [
@@ -321,11 +319,10 @@ W3 = Experiment(
     title="The size of the weights",
     shows="Networks that fit the steep function equally well: whether their largest weight grows as it gets steeper.",
     units=units,
-    run=run,
-    cost=cost,
-    full=FULL,
     quick=replace(FULL, dimensions=(6, 12, 20), resolved=(3, 4, 5, 6), samples=5000, steps=1500, resolved_steps=2000),
+    full=FULL,
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
     command="separate",
 )

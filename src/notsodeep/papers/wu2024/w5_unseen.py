@@ -44,6 +44,10 @@ class Construction:
     descent_steps: int
     kind: str = "constructed"
 
+    @property
+    def cost(self) -> float:
+        return 3e-4 * self.descent_steps
+
 
 def units(config: Config) -> list[Construction | Contest]:
     return [Construction(config.descent_steps), *(_contest(config, name) for name in config.targets)]
@@ -72,10 +76,6 @@ def descended(steps: int) -> float:
         return float((network(unseen) - target(unseen)).square().mean())
 
 
-def cost(unit: Construction | Contest) -> float:
-    return contest.cost(unit) if isinstance(unit, Contest) else 3e-4 * unit.descent_steps
-
-
 def claims(every: Records) -> list[Claim]:
     found = [_limit(record.values) for record in contest.constructed(every["W5"])[-1:]]
     names = ("samples", "steps", "rate", "bound", "seeds", "width")
@@ -102,8 +102,6 @@ def _limit(values: Values) -> Claim:
 
 
 def notes(every: Records) -> list[str]:
-    if not every["W5"]:
-        return []
     return [
         "All networks fit the seen part; they differ in what they make of the other. Widths, rates and steps of the paper are "
         "open, and its levels depend on them.",
@@ -122,11 +120,10 @@ W5 = Experiment(
     title="Out of distribution: the unseen part of the cube",
     shows="Boolean functions of which a half is never seen: a DEQ's guess of it is closer than a feed-forward network's.",
     units=units,
-    run=run,
-    cost=cost,
-    full=FULL,
     quick=replace(FULL, paired=(2,), samples=4096, steps=2000, seeds=5),
+    full=FULL,
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
     command="separate",
 )

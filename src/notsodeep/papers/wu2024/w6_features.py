@@ -41,6 +41,11 @@ class Unit(Duel):
     network: str
     target: str
 
+    @property
+    def cost(self) -> float:
+        each = {"diagonal": 3e-4, "fnn": 2e-3, "deq": 8e-3 + self.seeds * self.batch * 1e-5}[self.network]
+        return each * self.steps
+
 
 FULL = Config(target="f1", width=20, rival="L3W20", steps=4000, batch=64, rate=1e-3, bound=1.4, seeds=10)
 
@@ -87,11 +92,6 @@ def spread_out(size: Tensor) -> Tensor:
     return size.sum(1).square() / (size.shape[1] * size.square().sum(1))
 
 
-def cost(unit: Unit) -> float:
-    each = {"diagonal": 3e-4, "fnn": 2e-3, "deq": 8e-3 + unit.seeds * unit.batch * 1e-5}[unit.network]
-    return each * unit.steps
-
-
 def comparable(records: Sequence[Record]) -> dict[str, Record]:
     """The records of one run, by network."""
     return {record.config["network"]: record for record in in_one_run(records, ("network",))}
@@ -122,9 +122,7 @@ def _of_diagonal(found: dict[str, Record]) -> str:
     return f"; diagonal DEQ {found['diagonal'].values['spread_out'][0]:.3f}" if "diagonal" in found else ""
 
 
-def notes(every: Records) -> list[str]:
-    if not every["W6"]:
-        return []
+def notes(_: Records) -> list[str]:
     return [
         "A feature's size is its mean magnitude over the seen part of the cube. The FNN's are those of its last hidden layer.",
         "A ReLU unit that is never active counts as a feature of size 0, for all networks.",
@@ -136,11 +134,10 @@ W6 = Experiment(
     title="Dense features",
     shows="The sizes of the features of a diagonal DEQ, a DEQ and a feed-forward network that learnt f1.",
     units=units,
-    run=run,
-    cost=cost,
-    full=FULL,
     quick=replace(FULL, steps=2000, seeds=5),
+    full=FULL,
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
     command="separate",
 )

@@ -68,6 +68,12 @@ class Unit(Setup):
     network: str
     seed: int
 
+    @property
+    def cost(self) -> float:
+        """With 16 channels and two cores, a DEQ takes some 3.5 ms per image and epoch, a ResNet a sixth of that."""
+        passes = self.train * self.epochs + 0.4 * self.test + 2.0 * self.maps
+        return float(2.0 + passes * (3.5e-3 if self.network == "deq" else 6e-4) * (self.channels[0] / 16) ** 1.5)
+
 
 def units(config: Config) -> list[Unit]:
     """Both networks of a seed one after the other: a run that is stopped has pairs."""
@@ -173,12 +179,6 @@ def _shown(module: Network, images: Images, maps: Tensor) -> Values:
     }
 
 
-def cost(unit: Unit) -> float:
-    """With 16 channels and two cores, a DEQ takes some 3.5 ms per image and epoch, a ResNet a sixth of that."""
-    passes = unit.train * unit.epochs + 0.4 * unit.test + 2.0 * unit.maps
-    return float(2.0 + passes * (3.5e-3 if unit.network == "deq" else 6e-4) * (unit.channels[0] / 16) ** 1.5)
-
-
 def comparable(records: Sequence[Record]) -> list[Record]:
     """The records of one run: they agree in all settings but the network and the seed."""
     return in_one_run(records, ("network", "seed"))
@@ -229,8 +229,6 @@ def _spreads(deq: Estimate, resnet: Estimate, digits: str) -> str:
 
 def notes(every: Records) -> list[str]:
     records = comparable(every["W7"])
-    if not records:
-        return []
     found = [
         "The paper maps ImageNet networks; here both are small and trained on CIFAR-10, and their maps have 8 × 8 pixels.",
         "Breadth is the entropy of a map over its largest value, the logarithm of its pixels: 0 for one pixel, 1 for all "
@@ -292,13 +290,12 @@ W7 = Experiment(
     title="Where a multiscale DEQ and a ResNet look",
     shows="Grad-CAM maps of a multiscale DEQ cover more of an image than those of a ResNet of like size, on CIFAR-10.",
     units=units,
-    run=run,
-    cost=cost,
-    full=Config(),
     quick=Config(
         batches=(1,), train=2000, test=1000, maps=200, channels=(16, 32), epochs=4, batch=32, rate=5e-3, seeds=2
     ),
+    full=Config(),
+    run=run,
     judge=claims,
-    notes=notes,
+    remark=notes,
     command="separate",
 )
