@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from notsodeep.data.sources import Dataset, load
-from notsodeep.matching import FAMILIES
+from notsodeep.matching.design import FAMILIES
 
 NAMED = (
     "relu", "tanh", "elu", "gelu", "silu", "erf", "leaky_relu:0.1", "hard_tanh", "arctan", "sigmoid", "softplus", "softsign",
