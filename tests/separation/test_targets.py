@@ -50,7 +50,7 @@ def test_chirps_are_a_mean_of_rising_tones():
     torch.testing.assert_close(one(x), torch.sin(2 * torch.pi * (2 * x + 1.5 * x**2)))
     both = sep.Chirps((2.0, 5.0), (3.0, 1.0))
     torch.testing.assert_close(both(x), (one(x) + sep.Chirps((5.0,), (1.0,))(x)) / 2)
-    with pytest.raises(nsd.BadInput, match="1 tones begin and 2 rise"):
+    with pytest.raises(nsd.BadInput, match="1 starts and 2 rises"):
         sep.Chirps((1.0,), (1.0, 2.0))
 
 

@@ -1,4 +1,4 @@
-"""Where a DEQ is worth its cost: targets, constructions without training, and what the theorems allow. Ref: [wu2024]."""
+"""Where a DEQ is worth its cost: targets, networks by construction, and the bounds of the theorems. Ref: [wu2024]."""
 
 from notsodeep.models.relu_deq import ReluDEQ
 from notsodeep.separation.bounds import (
