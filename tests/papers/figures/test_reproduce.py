@@ -11,8 +11,8 @@ from matplotlib.colors import to_hex
 
 from notsodeep.figures.style import DEQ, save, style
 from notsodeep.papers.figures.drawing import NETWORKS, number, positive, power_of_two
+from notsodeep.papers.figures.kernels import aligned, outside
 from notsodeep.papers.figures.reproduce import Drawing, drawings
-from notsodeep.papers.figures.spectra import aligned, outside
 from notsodeep.papers.ling2024.l5_claims import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH
 from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import over_seeds

@@ -12,18 +12,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, REFERENCE, RESCALED, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, panels, plain_log, power_of_two, sample_axis
 from notsodeep.papers.records import Record
+from notsodeep.papers.wu2024 import w3_weights
 from notsodeep.papers.wu2024.contest import constructed, layers
 from notsodeep.papers.wu2024.w2_steep import PAPER_ERRORS
-from notsodeep.papers.wu2024.w3_weights import (
-    NETWORKS,
-    PAPER_FNN,
-    RESOLVED,
-    at_level,
-    built,
-    built_weights,
-    comparable,
-    weights,
-)
+from notsodeep.papers.wu2024.w3_weights import NETWORKS, PAPER_FNN, at_level, built, built_weights, weights
 from notsodeep.separation.bounds import max_pieces_deq, max_pieces_fnn, min_weight_fnn
 from notsodeep.separation.constructions import sawtooth_deq
 
@@ -70,17 +62,15 @@ def _draw_curves(axes: Axes, units: Sequence[int]) -> None:
 def _draw_pieces(axes: Axes, pieces: dict[int, int]) -> None:
     axes.set_yscale("log", base=2)
     every = range(1, max(pieces) + 1)
-    axes.plot(
-        every, [max_pieces_deq(m) for m in every], color=DEQ, linewidth=6, label="most of any DEQ, 2ᵐ", gid="bound"
-    )
+    most = [max_pieces_deq(m) for m in every]
+    axes.plot(every, most, color=DEQ, linewidth=6, label="most of any DEQ, 2ᵐ", gid="bound")
     for hidden, (colour, dash) in _BOUNDS.items():
         # Where the units divide evenly among the layers.
         there = {m: max_pieces_fnn(hidden + 1, m // hidden) for m in every if m % hidden == 0}
         text = f"most with {hidden} hidden layer{'s' * (hidden > 1)}"
         axes.plot(list(there), list(there.values()), color=colour, linestyle=dash, label=text, gid=f"bound-{hidden}")
-    axes.plot(
-        list(pieces), list(pieces.values()), "o", color="black", ms=5, label="the construction, counted", gid="counted"
-    )
+    label = "the construction, counted"
+    axes.plot(list(pieces), list(pieces.values()), "o", color="black", ms=5, label=label, gid="counted")
     axes.yaxis.set_major_locator(FixedLocator([2.0**p for p in range(0, max(pieces) + 2, 1 + max(pieces) // 8)]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power_of_two(value)))
     axes.xaxis.set_major_locator(FixedLocator(list(every)[:: 1 + max(pieces) // 8]))
@@ -111,22 +101,13 @@ def steep_drawings(records: Sequence[Record]) -> list[Drawing]:
     dimensions = sorted({d for d, _ in errors})
     for d, marker in zip(dimensions, "ov^DP" * len(dimensions), strict=False):
         own = {N: error for (dimension, N), error in sorted(errors.items()) if dimension == d}
-        panel.plot(
-            list(own),
-            list(own.values()),
-            f"{marker}-",
-            color=DEQ,
-            lw=4,
-            ms=11,
-            label=f"ours, d = {d}",
-            gid=f"error-{d}",
-        )
+        line: dict[str, Any] = {"color": DEQ, "lw": 4, "ms": 11, "label": f"ours, d = {d}", "gid": f"error-{d}"}
+        panel.plot(list(own), list(own.values()), f"{marker}-", **line)
     if _PAPER_DIMENSION in dimensions:
         theirs = {N: error for N, error in PAPER_ERRORS.items() if (_PAPER_DIMENSION, N) in errors}
         text = f"the paper's, d = {_PAPER_DIMENSION}"
-        panel.plot(
-            list(theirs), list(theirs.values()), "s", color="black", mfc="none", mew=1.5, label=text, gid="paper"
-        )
+        mark: dict[str, Any] = {"color": "black", "mfc": "none", "mew": 1.5, "label": text, "gid": "paper"}
+        panel.plot(list(theirs), list(theirs.values()), "s", **mark)
     sample_axis(panel, sizes, most=8)
     plain_log(panel.yaxis)
     panel.yaxis.set_minor_locator(NullLocator())
@@ -137,7 +118,7 @@ def steep_drawings(records: Sequence[Record]) -> list[Drawing]:
 
 def weight_drawings(records: Sequence[Record]) -> list[Drawing]:
     """Largest weights of trained networks, in a panel for each loss at which they are compared."""
-    levels = at_level(comparable(records)) if records else {}
+    levels = at_level(w3_weights.comparable(records)) if records else {}
     levels = {level: own for level, own in levels.items() if _any_weight(own)}
     if not levels:
         return []
@@ -177,7 +158,7 @@ def _draw_weights(axes: Axes, records: Sequence[Record], network: str) -> None:
     look, aside = _LOOKS[network], _ASIDE[network]
     level = {d + aside: values for d, values in weights(records, network).items()}
     draw_means(axes, level, look, capsize=3, label=f"{look.label}, at equal loss", gid=network, zorder=4)
-    if min(float(record.config["level"]) for record in records) < RESOLVED:
+    if min(float(record.config["level"]) for record in records) < w3_weights.RESOLVED:
         return  # training ends at the level
     end = {d + 2.2 * aside: values for d, values in weights(records, network, "largest_weight").items()}
     changes = {"alpha": 0.45, "linewidth": 1.0, "markersize": 5, "markerfacecolor": "white", "gid": f"{network}-end"}
@@ -194,16 +175,10 @@ def _draw_paper(axes: Axes, dimensions: Sequence[int]) -> None:
 def _draw_paper_weights(axes: Axes, dimensions: Sequence[int]) -> None:
     theirs = {d: weight for d, weight in PAPER_FNN.items() if d in dimensions}
     if theirs:
-        style: dict[str, Any] = {
-            "color": UNDESIGNED,
-            "linewidth": 1.0,
-            "markerfacecolor": "white",
-            "markeredgewidth": 1.5,
-        }
-        axes.plot(list(theirs), list(theirs.values()), "s-", label="the paper's feed-forward", gid="paper-fnn", **style)
-        axes.axhspan(
-            *_PAPER_DEQ, color=DEQ, alpha=0.35, linewidth=0, zorder=0.5, label="the paper's DEQs", gid="paper-deq"
-        )
+        line: dict[str, Any] = {"color": UNDESIGNED, "linewidth": 1.0, "mfc": "white", "mew": 1.5}
+        axes.plot(list(theirs), list(theirs.values()), "s-", label="the paper's feed-forward", gid="paper-fnn", **line)
+        band: dict[str, Any] = {"color": DEQ, "alpha": 0.35, "linewidth": 0, "zorder": 0.5}
+        axes.axhspan(*_PAPER_DEQ, label="the paper's DEQs", gid="paper-deq", **band)
 
 
 def _wider(config: Mapping[str, Any], records: Sequence[Record]) -> str:
@@ -237,7 +212,8 @@ def built_drawings(records: Sequence[Record]) -> list[Drawing]:
     panel.set_yscale("log")
     dimensions = sorted({int(r.config["dimension"]) for r in own})
     rival, level = own[-1].config["rival"], own[-1].config["level"]
-    for network, text in (("fnn", f"feed-forward, {rival}"), ("deq", f"DEQ of {_units(own, 'deq')} units")):
+    units = max((int(r.values["width"]) for r in own if r.config["network"] == "deq"), default=0)
+    for network, text in (("fnn", f"feed-forward, {rival}"), ("deq", f"DEQ of {units} units")):
         found = built_weights(own, network)
         if found:
             line = _LOOKS[network].line
@@ -251,10 +227,6 @@ def built_drawings(records: Sequence[Record]) -> list[Drawing]:
     panel.set(ylabel="largest weight", title=f"without training, at a loss of {level:g} at most")
     figure.legend(*panel.get_legend_handles_labels(), fontsize=10, loc="outside right center")
     return [Drawing("W3-construction", _built_caption(rival, level), figure)]
-
-
-def _units(records: Sequence[Record], network: str) -> int:
-    return max((int(r.values["width"]) for r in records if r.config["network"] == network), default=0)
 
 
 def _built_caption(rival: str, level: float) -> str:

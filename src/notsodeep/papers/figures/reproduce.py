@@ -11,15 +11,14 @@ from notsodeep.papers.figures.contests import contest_drawings
 from notsodeep.papers.figures.cost import cost_drawings
 from notsodeep.papers.figures.drawing import Drawing
 from notsodeep.papers.figures.features import feature_drawings, saliency_drawings
-from notsodeep.papers.figures.kernel_gap import kernel_gap_drawings
-from notsodeep.papers.figures.spectra import spectra_drawings
+from notsodeep.papers.figures.kernels import kernel_gap_drawings, spectra_drawings
 from notsodeep.papers.records import Record
 
 __all__ = ["Drawing", "drawings"]
 
 
 def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[Drawing]:
-    """The figures of an experiment, from the records of all of them by name; [] where there is nothing to draw."""
+    """The figures of an experiment, from the records of all experiments by name; [] where there is nothing to draw."""
     own = list(records.get(experiment, []))
     if not own:
         return []
