@@ -5,8 +5,7 @@ from __future__ import annotations
 from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
 from notsodeep.papers.ling2024.l1_kernel_gap import L1
-from notsodeep.papers.ling2024.l2_equivalent_spectra import L2
-from notsodeep.papers.ling2024.l3_l4_designs import L3, L4
+from notsodeep.papers.ling2024.l2_l3_l4_spectra import L2, L3, L4
 from notsodeep.papers.ling2024.l5_accuracy import L5
 from notsodeep.papers.ling2024.l6_cost import L6
 from notsodeep.papers.wu2024.w1_w4_sawtooth import W1, W4

@@ -133,22 +133,6 @@ class SteepDEQ(nn.Module):
         return ReluDEQ(of_output[:, None] * A, U, -torch.cat([offsets, offsets, 0.0 * sign]), A[None])
 
 
-def steep_deq(d: int, N: int) -> SteepDEQ:
-    """The steep function of dimension d as a DEQ of 4N + 2 units (see `SteepDEQ`).
-
-    Args:
-        d: the dimension.
-        N: the error falls like 1/N.
-
-    Returns:
-        The DEQ.
-
-    Raises:
-        BadInput: an argument is not a whole number from 1 on, or the units do not fit in memory.
-    """
-    return SteepDEQ(d, N)
-
-
 @dataclass(frozen=True)
 class _Ramps:
     """p(s) = level + Σ_i slopes_i relu(ends_i − s), where x_1 = 1 − δs, and its loss; the i-th ramp has copies_i units."""

@@ -159,36 +159,6 @@ class Chirps(Target):
         return torch.stack(tones).mean(0)
 
 
-def sawtooth(m: int) -> Sawtooth:
-    """The sawtooth of 2^m pieces in one dimension (see `Sawtooth`).
-
-    Args:
-        m: from 1 to 1000.
-
-    Returns:
-        The target.
-
-    Raises:
-        BadInput: `m` is not such a number.
-    """
-    return Sawtooth(m)
-
-
-def steep(d: int) -> Steep:
-    """The steep function on [0, 1]^d (see `Steep`).
-
-    Args:
-        d: from 1 to 1000.
-
-    Returns:
-        The target.
-
-    Raises:
-        BadInput: `d` is not such a number.
-    """
-    return Steep(d)
-
-
 @dataclass(frozen=True, eq=False)
 class BooleanTarget:
     """A function on the cube {±1}^d, with a part of it that is never seen in training.

@@ -97,6 +97,7 @@ def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
 
 
 def _solved(gram: Tensor, wanted: Tensor, level: float) -> Tensor:
+    """(K + λ)⁻¹ wanted."""
     shifted = gram.clone()
     shifted.diagonal().add_(level)
     return torch.cholesky_solve(wanted, torch.linalg.cholesky(shifted))

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -94,9 +95,10 @@ def run(unit: FiniteUnit, device: torch.device) -> Values:
     # Under SGD the factor acts as a rate; a readout in closed form with its own ridge does not depend on it.
     by_sgd = _by_sgd(unit, train, test, task, factor**0.5)
     ridges, by_ridge, predicted = _by_ridge(train, test, task, factor)
+    outputs = {"sgd": by_sgd, "ridge": by_ridge}
     values = {
-        "accuracy": {"sgd": _accuracy(by_sgd, task), "ridge": _accuracy(by_ridge, task)},
-        "agreement": {"sgd": _agreement(by_sgd), "ridge": _agreement(by_ridge)},
+        "accuracy": {how: {net: score(out, task.test_y) for net, out in of.items()} for how, of in outputs.items()},
+        "agreement": {how: _agreement(of) for how, of in outputs.items()},
         "kernel_gap": _kernel_gaps(unit, nets, task, factor),
         "prediction_gap": _prediction_gaps(predicted),
         "solver_gap": _solver_gap(unit, nets, task),
@@ -130,16 +132,6 @@ def _features(
     return train, test, seconds
 
 
-class _Stream:
-    """Iterable of features and one-hot targets, batch by batch."""
-
-    def __init__(self, z: Tensor, y: Tensor, classes: int) -> None:
-        self.z, self.targets = z, functional.one_hot(y, classes)
-
-    def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return zip(self.z.split(BATCH), self.targets.split(BATCH), strict=True)
-
-
 def _by_sgd(
     unit: FiniteUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, scale: float
 ) -> dict[str, Tensor]:
@@ -156,10 +148,6 @@ def _by_sgd(
         found = sgd_readouts(stacked, task.y, task.classes, sgd, draw, scales)
         readouts |= dict(zip(names, found, strict=True))
     return {name: readouts[name](test[of[name]]) for name in of}
-
-
-def _accuracy(outputs: Mapping[str, Tensor], task: Task) -> dict[str, float]:
-    return {name: score(out, task.test_y) for name, out in outputs.items()}
 
 
 def _agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
@@ -188,8 +176,13 @@ def _by_ridge(
     √c times the features with λ gives the same outputs as the features themselves with λ/c.
     """
     ridges, outputs, predicted, added = {}, {}, {}, 0.0
+    targets = functional.one_hot(task.y, task.classes)
+
+    def batches(z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        return zip(z.split(BATCH), targets.split(BATCH), strict=True)
+
     for name in DRAWN:  # the DEQ first; one at a time, because each holds an m × m matrix
-        path = RidgePath.of(_Stream(train[name], task.y, task.classes))
+        path = RidgePath.of(partial(batches, train[name]))
         own = path.best(RIDGES)
         ridges[name], outputs[name] = own.ridge, own(test[name])
         if name == "deq":

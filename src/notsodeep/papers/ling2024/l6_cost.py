@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -80,7 +81,7 @@ def run(unit: Unit, device: torch.device) -> Values:
     nets = networks(unit.activation, unit.var_a)
     modules = {name: nets.module(name, x.shape[1], unit.width, unit.seed, task.classes).to(where) for name in NETWORKS}
     steps = {name: _step(module, some, y) for name, module in modules.items()}
-    passes = {name: _pass(module, x) for name, module in modules.items()}
+    passes: dict[str, Callable[[], None]] = {name: partial(_pass, module, x) for name, module in modules.items()}
     inference, training = _timed(passes, where), _timed(steps, where)
     return {
         name: {
@@ -96,12 +97,9 @@ def run(unit: Unit, device: torch.device) -> Values:
     } | {"processor": machine(where)}
 
 
-def _pass(module: nn.Module, x: Tensor) -> Callable[[], None]:
-    def call() -> None:
-        with torch.no_grad():
-            module(x)
-
-    return call
+@torch.no_grad()
+def _pass(module: nn.Module, x: Tensor) -> None:
+    module(x)
 
 
 def _step(module: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
@@ -173,11 +171,10 @@ def _peak(module: nn.Module, step: Callable[[], None]) -> int:
     return int(torch.cuda.max_memory_allocated() - before)
 
 
+@torch.no_grad()
 def _evaluations(module: DEQ | ENN, x: Tensor) -> float:
-    if isinstance(module, ENN):
-        return 0.0
-    with torch.no_grad():
-        return float(module.solve(x).evaluations)
+    """How often the DEQ evaluates its map; 0 for an explicit network."""
+    return float(module.solve(x).evaluations) if isinstance(module, DEQ) else 0.0
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:
@@ -198,7 +195,8 @@ def _speedup(of: Sequence[Record], accuracy: list[Record], what: str) -> Claim:
     device, phi = of[0].config["device"], of[0].config["activation"]
     ratios = [r.values["deq"][f"{what}_ms"] / r.values["matched"][f"{what}_ms"] for r in of]
     equal = equal_accuracy_ratios(of, accuracy, phi, what)
-    text = f"{min(ratios):.1f} to {max(ratios):.1f} times as fast at equal width, m = {_range(of)}"
+    widths = " … ".join(dict.fromkeys(str(r.config["width"]) for r in (of[0], of[-1])))
+    text = f"{min(ratios):.1f} to {max(ratios):.1f} times as fast at equal width, m = {widths}"
     if equal:
         text += f"; {min(equal):.1f} to {max(equal):.1f} times at equal accuracy"
     title = "inference" if what == "inference" else "a training step"
@@ -210,10 +208,6 @@ def _speedup(of: Sequence[Record], accuracy: list[Record], what: str) -> Claim:
         spread=f"medians {statistics.median(ratios):.1f}" + (f" and {statistics.median(equal):.1f}" if equal else ""),
         verdict=holds(all(statistics.median(found) >= _SIGNIFICANT for found in (ratios, equal) if found)),
     )
-
-
-def _range(of: Sequence[Record]) -> str:
-    return " … ".join(dict.fromkeys(str(r.config["width"]) for r in (of[0], of[-1])))
 
 
 def equal_accuracy_ratios(of: Sequence[Record], accuracy: Sequence[Record], phi: str, what: str) -> list[float]:

@@ -19,7 +19,7 @@ from notsodeep.papers.wu2024.contest import Contest, Training
 from notsodeep.separation.bounds import max_pieces_deq
 from notsodeep.separation.constructions import sawtooth_deq
 from notsodeep.separation.pieces import count_pieces
-from notsodeep.separation.targets import sawtooth
+from notsodeep.separation.targets import Sawtooth
 
 # Final test losses of the paper: of W1 by log2 of the pieces, and of W4.
 W1_PAPER: dict[int, dict[str, float]] = {
@@ -102,7 +102,7 @@ def run_w1(unit: Construction | Contest, device: torch.device) -> Values:
     network = sawtooth_deq(m)
     x = torch.linspace(0.0, 1.0, _POINTS, dtype=torch.float64)[:, None]
     with torch.no_grad():
-        error = float((network(x) - sawtooth(m)(x)).abs().max())
+        error = float((network(x) - Sawtooth(m)(x)).abs().max())
     return {"pieces": count_pieces(network, 0.0, 1.0), "most": max_pieces_deq(m), "error": error}
 
 

@@ -11,8 +11,8 @@ from notsodeep.papers.experiment import Experiment, Records, Values, from_config
 from notsodeep.papers.records import of_one_run
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
-from notsodeep.separation.constructions import steep_deq
-from notsodeep.separation.targets import steep
+from notsodeep.separation.constructions import SteepDEQ
+from notsodeep.separation.targets import Steep
 
 RIVALS = ("L3W50", "L4W30", "L3W30")
 # Losses of the paper: DEQs of width 30, 40, 50, and the three feed-forward networks, by dimension.
@@ -73,7 +73,7 @@ def run(unit: Construction | Contest, device: torch.device) -> Values:
     a contest."""
     if isinstance(unit, Contest):
         return contest.run_contest(unit, device)
-    target, network = steep(unit.dimension), steep_deq(unit.dimension, unit.N)
+    target, network = Steep(unit.dimension), SteepDEQ(unit.dimension, unit.N)
     flat = torch.linspace(0.0, 1.0, unit.points, dtype=torch.float64)
     first = torch.cat([flat, 1.0 - min(4.0 * unit.N * target.delta, 1.0) * flat])
     parts = [part[:, None].expand(-1, unit.dimension) for part in first.split(_AT_ONCE)]

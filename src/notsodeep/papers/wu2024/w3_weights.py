@@ -20,7 +20,7 @@ from notsodeep.papers.records import Record, of_one_run
 from notsodeep.papers.statistics import Estimate, format_number, line, mean, signed
 from notsodeep.papers.wu2024.contest import Duel, constructed, draw, layers
 from notsodeep.separation.bounds import min_weight_fnn, min_weight_steep_fnn
-from notsodeep.separation.constructions import steep_deq, steep_fnn
+from notsodeep.separation.constructions import SteepDEQ, steep_fnn
 from notsodeep.separation.targets import Steep
 
 # Largest weights of the paper's feed-forward networks, by dimension; its DEQs have 1.4 to 2.15 at every dimension.
@@ -148,7 +148,7 @@ def run_built(unit: Construction) -> Values:
     weights: nn.Module
     least: float | None = None
     if unit.network == "deq":
-        deq = steep_deq(unit.dimension, max(1, (unit.width - 2) // 4))
+        deq = SteepDEQ(unit.dimension, max(1, (unit.width - 2) // 4))
         network, weights, width = deq, deq.as_relu_deq(), deq.width
     else:
         widths = layers(unit.rival)
@@ -250,16 +250,20 @@ def _built_claims(records: list[Record]) -> list[Claim]:
     found = []
     for network in NETWORKS:
         own = [record for record in records if record.config["network"] == network]
+        if not own:
+            continue
         by_dimension = {d: [weight] for d, weight in built_weights(own, network).items()}
-        level = float(own[-1].config["level"]) if own else 0.0
+        level = float(own[-1].config["level"])
         there = reach_level(own)
         missed = f"; not all reach {level:g}" * (not there)
+        losses = [mean(record.values["loss"]).value for record in own]
+        span = f"{format_number(min(losses))} to {format_number(max(losses))}"
         found += [
             replace(
                 claim,
                 id=f"W3.{network}.built",
                 claim=f"{claim.claim}: networks without training, which resolve the steep part at every d",
-                ours=f"{claim.ours}{_least(own, network)}; losses {_span(own)}{missed}",
+                ours=f"{claim.ours}{_least(own, network)}; losses {span}{missed}",
                 verdict=claim.verdict if there else holds(False),
             )
             for claim in _claim(network, level, by_dimension)
@@ -274,11 +278,6 @@ def _least(records: Sequence[Record], network: str) -> str:
         return ""
     first, last = min(least), max(least)
     return f"; any {records[-1].config['rival']} of this loss has at least {least[first]:.2f} and {least[last]:.2f} (proven)"
-
-
-def _span(records: Sequence[Record]) -> str:
-    losses = [mean(record.values["loss"]).value for record in records]
-    return f"{format_number(min(losses))} to {format_number(max(losses))}"
 
 
 def notes(every: Records) -> list[str]:

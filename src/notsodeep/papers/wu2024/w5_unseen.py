@@ -50,12 +50,9 @@ class Construction:
 
 
 def units(config: Config) -> list[Construction | Contest]:
-    return [Construction(config.descent_steps), *(_contest(config, name) for name in config.targets)]
-
-
-def _contest(config: Config, name: str) -> Contest:
-    dimension = BOOLEAN_TARGETS[name].dimension if name in BOOLEAN_TARGETS else 0
-    return from_config(Contest, config, target=name, dimension=dimension)
+    sizes = {name: BOOLEAN_TARGETS[name].dimension if name in BOOLEAN_TARGETS else 0 for name in config.targets}
+    contests = [from_config(Contest, config, target=name, dimension=size) for name, size in sizes.items()]
+    return [Construction(config.descent_steps), *contests]
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:
@@ -102,17 +99,14 @@ def _limit(values: Values) -> Claim:
 
 
 def notes(every: Records) -> list[str]:
+    values = {r.config["target"]: r.values["best_constant"] for r in contest.trained(every["W5"])}
+    constants = ", ".join(f"{format_number(value)} ({name})" for name, value in values.items()) or "not computed"
     return [
         "All networks fit the seen part; they differ in what they make of the other. Widths, rates and steps of the paper are "
         "open, and its levels depend on them.",
-        f"A constant's error on the unseen part is {_constants(every)}.",
+        f"A constant's error on the unseen part is {constants}.",
         "f3 has 2^21 points: some of the seen part are drawn for every seed; the same points with x_1 = −1 are the unseen.",
     ]
-
-
-def _constants(every: Records) -> str:
-    values = {r.config["target"]: r.values["best_constant"] for r in contest.trained(every["W5"])}
-    return ", ".join(f"{format_number(value)} ({name})" for name, value in values.items()) or "not computed"
 
 
 W5 = Experiment(

@@ -102,12 +102,14 @@ def claims(every: Records) -> list[Claim]:
     if not {"deq", "fnn"} <= set(found):
         return []
     deq, fnn = (mean(found[name].values["spread_out"]) for name in ("deq", "fnn"))
+    other = found.get("diagonal")
+    diagonal = f"; diagonal DEQ {other.values['spread_out'][0]:.3f}" if other else ""
     return [
         Claim(
             id="W6.dense",
             claim="The features of a DEQ trained on f1 are alike in size, a feed-forward network's are few: (Σ a)²/(m Σ a²)",
             paper="DEQ dense, FNN few",
-            ours=f"DEQ {_spelt(deq)}, FNN {_spelt(fnn)}{_of_diagonal(found)}",
+            ours=f"DEQ {_spelt(deq)}, FNN {_spelt(fnn)}{diagonal}",
             spread=f"95 % intervals, {deq.count} seeds",
             verdict=holds(deq.above(fnn)),
         )
@@ -116,10 +118,6 @@ def claims(every: Records) -> list[Claim]:
 
 def _spelt(found: Estimate) -> str:
     return f"{found.value:.3f} ± {found.half_width:.3f}"
-
-
-def _of_diagonal(found: dict[str, Record]) -> str:
-    return f"; diagonal DEQ {found['diagonal'].values['spread_out'][0]:.3f}" if "diagonal" in found else ""
 
 
 def notes(_: Records) -> list[str]:
