@@ -86,10 +86,12 @@ class SteepDEQ(nn.Module):
 
     @property
     def in_features(self) -> int:
+        """d, the number of inputs."""
         return self.target.dimension
 
     @property
     def width(self) -> int:
+        """The number of units."""
         return 4 * self.N + 2
 
     def square(self, u: Tensor) -> Tensor:

@@ -44,9 +44,11 @@ class DiagonalDEQ(nn.Module):
 
     @property
     def in_features(self) -> int:
+        """The number of inputs."""
         return len(self.w)
 
     def features(self, x: Tensor) -> Tensor:
+        """The states z of x (n, d), (n, d)."""
         return checks.batch(x, self.in_features, self.w, "DiagonalDEQ") / (1.0 - self.w)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -113,6 +113,7 @@ class Steep(Target):
 
     @property
     def delta(self) -> float:
+        """δ = 2^(−d)."""
         return 2.0**-self.dimension
 
     def value(self, x1: Tensor) -> Tensor:

@@ -69,12 +69,18 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Panel:
+    """A panel at (row, column), with the losses of the best constant (of `record`) and of `floor` as lines."""
+
     row: int
     column: int
     title: str
-    constant: float
+    record: Record
     groups: list[_Group]
     floor: float | None = None
+
+    @property
+    def constant(self) -> float:
+        return float(self.record.values["best_constant"])
 
     @property
     def places(self) -> int:
@@ -120,7 +126,7 @@ def _w1(records: Sequence[Record]) -> list[_Panel]:
         # The paper trains for 1000 batches.
         paper = w1_w4_sawtooth.W1_PAPER.get(_pieces(r), {}) if r.config["steps"] == 1000 else {}
         title = f"{power_of_two(2 ** _pieces(r))} pieces\n{r.config['steps']} batches"
-        found.append(_panel(row, column, title, r, [_rivals(r, paper), _deq(r, paper.get("DEQ"))]))
+        found.append(_Panel(row, column, title, r, [_rivals(r, paper), _deq(r, paper.get("DEQ"))]))
     return found
 
 
@@ -132,14 +138,14 @@ def _w2(records: Sequence[Record]) -> list[_Panel]:
         # The feed-forward networks of a dimension were trained together with one of its DEQs.
         rivals = [_rivals(r, others) for r in own if r.values.get("rivals")][-1:]
         groups = [*rivals, *(_deq(r, deqs.get(int(r.config["width"]))) for r in own)]
-        found.append(_panel(0, column, f"d = {d}", own[-1], groups, _TOLD_APART))
+        found.append(_Panel(0, column, f"d = {d}", own[-1], groups, _TOLD_APART))
     return found
 
 
 def _w4(records: Sequence[Record]) -> list[_Panel]:
     r, paper = records[-1], w1_w4_sawtooth.W4_PAPER
     title = f"{power_of_two(2 ** _pieces(r))} pieces, {r.config['dimension']} inputs"
-    return [_panel(0, 0, title, r, [_rivals(r, paper), _deq(r, paper["DEQ"])])]
+    return [_Panel(0, 0, title, r, [_rivals(r, paper), _deq(r, paper["DEQ"])])]
 
 
 def _w5(records: Sequence[Record]) -> list[_Panel]:
@@ -147,15 +153,8 @@ def _w5(records: Sequence[Record]) -> list[_Panel]:
     for column, r in enumerate(sorted(records, key=lambda r: str(r.config["target"]))):
         deq, other = w5_unseen.PAPER.get(str(r.config["target"]), (None, None))
         paper = {} if other is None else dict.fromkeys(r.values.get("rivals", {}), other)
-        found.append(_panel(0, column, str(r.config["target"]), r, [_rivals(r, paper), _deq(r, deq)]))
+        found.append(_Panel(0, column, str(r.config["target"]), r, [_rivals(r, paper), _deq(r, deq)]))
     return found
-
-
-def _panel(
-    row: int, column: int, title: str, record: Record, groups: Sequence[_Group], floor: float | None = None
-) -> _Panel:
-    there = [group for group in groups if group.parts]
-    return _Panel(row, column, title, float(record.values["best_constant"]), there, floor)
 
 
 def _rivals(record: Record, paper: Mapping[str, float]) -> _Group:
@@ -177,7 +176,7 @@ def _draw(axes: Axes, panel: _Panel) -> None:
     ticks: list[float] = []
     labels: list[str] = []
     at = 0.0
-    for group in panel.groups:
+    for group in (group for group in panel.groups if group.parts):
         if group.deq:
             axes.axvspan(at - 0.6, at + len(group.parts) - 0.4, color=_BAND, zorder=0, linewidth=0)
         for kind, name, values in group.parts:

@@ -145,7 +145,7 @@ def _by_sgd(
         draw = torch.Generator().manual_seed(unit.seed)
         stacked = torch.stack([train[of[name]] for name in names]) if len(names) > 1 else train[of[names[0]]][None]
         scales = [scale if name == "rescaled" else 1.0 for name in names]
-        found = sgd_readouts(stacked, task.y, task.classes, sgd, draw, scales)
+        found = sgd_readouts(stacked, task.y, task.classes, sgd, draw, scales=scales)
         readouts |= dict(zip(names, found, strict=True))
     return {name: readouts[name](test[of[name]]) for name in of}
 
@@ -261,6 +261,7 @@ def sgd_readouts(
     classes: int,
     sgd: SGD,
     generator: torch.Generator,
+    *,
     scales: Sequence[float] | None = None,
 ) -> list[LinearReadout]:
     """One trained readout for each of R networks, from their features (R, n, m) and the classes y (n,).
