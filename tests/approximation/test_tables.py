@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import notsodeep as nsd
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation import tables
 from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.gaussian import rows
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.hermite import hermite_coefficients
 from notsodeep.gaussian.moments import moments, tabulated_moments
 from notsodeep.gaussian.variance import equilibrium_deviation, tabulated_deviation

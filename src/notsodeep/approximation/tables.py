@@ -44,20 +44,21 @@ class Smooth:
         return hash(self.name)
 
 
-def tabulated(function: Smooth, x: Tensor) -> Tensor:
+def tabulated(function: Smooth, x: Tensor, times: int = 1) -> Tensor:
     """function(x), (n, q), for x (n,) ≥ 0 in float64: Chebyshev interpolation in log x, panel by panel, to round-off.
 
     Between nodes a panel is held against the function itself, relative to the largest entry that a column has on it. Where it
     misses `TABLE_RTOL` it is made finer; where that does not help, or points are few, the function is called for all of them.
-    Panels lie on a fixed grid and are kept, so that the next samples of like size find them made.
+    Panels lie on a fixed grid and are kept, so that the next samples of like size find them made: where the same points will
+    be asked for several `times`, fewer of them are worth a table.
     """
-    if x.ndim != 1 or x.numel() < _WORTH_IT * _NODES[0] or not bool((x > 0).all()):
+    if x.ndim != 1 or times * x.numel() < _WORTH_IT * _NODES[0] or not bool((x > 0).all()):
         return _directly(function, x)
     t = x.log() / _WIDTH
     place = t.floor()
     used = place.unique().tolist()
     for nodes in _NODES:
-        if x.numel() < _WORTH_IT * nodes * len(used):
+        if times * x.numel() < _WORTH_IT * nodes * len(used):
             break
         panels = [_panel(function, int(index), nodes, _witness(function, int(index))) for index in used]
         if all(panel is not None for panel in panels):

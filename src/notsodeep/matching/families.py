@@ -17,7 +17,7 @@ from numpy.polynomial import Polynomial as Poly
 from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, HardTanh, Polynomial, Rectifier
-from notsodeep.gaussian.affine import affine_parts
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Scalars
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Cos, Rectifier, Sin
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.gaussian import Moments, Rows, rows
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation
 from notsodeep.tolerances import FUSED_CAP, FUSED_HALLEY, FUSED_NEWTON, FUSED_TRUNCATION
 
