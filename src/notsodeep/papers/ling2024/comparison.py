@@ -151,13 +151,11 @@ def kernels_of(net: Network, x: Tensor, radius: float | None = None) -> dict[str
     return {"conjugate": both.conjugate, "tangent": both.tangent}
 
 
-def units(
-    sizes: Sizes, mixture_activation: str, image_activation: str, norms: tuple[bool, ...] = (False,)
-) -> list[Unit]:
-    """Units of the mixture and of MNIST's sixes and eights, for each value of `unit_norm` in `norms`."""
+def units(sizes: Sizes, *, mixture: str, images: str, norms: tuple[bool, ...] = (False,)) -> list[Unit]:
+    """Units of the mixture and of MNIST's sixes and eights, each with its activation, for each `unit_norm` in `norms`."""
     data = (
-        ("gmm", sizes.mixture_n, sizes.mixture_p, mixture_activation, sizes.mixture_seeds),
-        ("mnist", sizes.images, 784, image_activation, sizes.image_seeds),
+        ("gmm", sizes.mixture_n, sizes.mixture_p, mixture, sizes.mixture_seeds),
+        ("mnist", sizes.images, 784, images, sizes.image_seeds),
     )
     return [
         Unit(name, n, p, activation, sizes.var_a, 1.0 - sizes.var_a, seed, unit_norm)

@@ -6,6 +6,7 @@ L2 has the equivalent kernel, L3 leaky ReLU for ReLU, L4 hard tanh for tanh. Ref
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -30,10 +31,6 @@ _PAPER = {
 _DATA = {"gmm": "mixture", "mnist": "MNIST 6 and 8"}
 _L2_DATA = {"gmm": "mixture, arctan", "mnist": "MNIST 6 and 8, tanh"}
 _SMALL = 0.02  # of ‖G*‖: "coincide", in L4, is taken to mean a distance below this
-
-
-def equivalent_units(config: Sizes) -> list[Unit]:
-    return comparison.units(config, "arctan", "tanh", norms=(False, True))
 
 
 def run_equivalent(unit: Unit, device: torch.device) -> Values:
@@ -96,14 +93,6 @@ def equivalent_notes(_: Records) -> list[str]:
         "The theorem takes the samples' norms for equal up to O(n^(−1/2)). At these sizes that is most of its error: it "
         "is shown with τ0 as the theorem has it and as the data have it, and with every sample divided by its norm.",
     ]
-
-
-def relu_units(config: Sizes) -> list[Unit]:
-    return comparison.units(config, "relu", "relu")
-
-
-def tanh_units(config: Sizes) -> list[Unit]:
-    return comparison.units(config, "tanh", "tanh")
 
 
 def run_relu(unit: Unit, device: torch.device) -> Values:
@@ -185,7 +174,7 @@ L2 = Experiment(
     title="Spectra of a DEQ's kernel and of the theorem's",
     shows="The paper: the eigenvalues and leading eigenvectors of G* and Ḡ coincide. Here: how far they do, on a mixture and "
     "on MNIST's sixes and eights.",
-    units=equivalent_units,
+    units=partial(comparison.units, mixture="arctan", images="tanh", norms=(False, True)),
     quick=Sizes().quick(),
     full=Sizes(),
     run=run_equivalent,
@@ -197,7 +186,7 @@ L3 = Experiment(
     name="L3",
     title="A ReLU DEQ and its leaky ReLU network",
     shows="Two layers of a designed leaky ReLU have the conjugate kernel of a ReLU DEQ, eigenvalue by eigenvalue.",
-    units=relu_units,
+    units=partial(comparison.units, mixture="relu", images="relu"),
     quick=Sizes().quick(),
     full=Sizes(),
     run=run_relu,
@@ -209,7 +198,7 @@ L4 = Experiment(
     name="L4",
     title="A tanh DEQ and its hard tanh network",
     shows="One layer of hard tanh, with slope and corner matched, has the conjugate kernel of a tanh DEQ.",
-    units=tanh_units,
+    units=partial(comparison.units, mixture="tanh", images="tanh"),
     quick=Sizes(var_a=0.2).quick(),
     full=Sizes(var_a=0.2),
     run=run_tanh,
