@@ -9,7 +9,7 @@ from notsodeep.activations import activation, custom, expression
 from notsodeep.activations.mesh import mesh_of
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import dual_map, moments
-from notsodeep.gaussian.integral import conditional_dual, _tabulated_dual
+from notsodeep.gaussian.integral import _tabulated_dual, conditional_dual
 
 
 def mesh(function, reach, kinks=()):

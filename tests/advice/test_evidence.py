@@ -23,7 +23,7 @@ def gaussian(n, p, seed=0):
 
 @pytest.fixture(scope="module")
 def steep():
-    target = sep.steep(6)
+    target = sep.Steep(6)
     x = target.sample(300, generator())
     return evidence(x, target(x))
 
