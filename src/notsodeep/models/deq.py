@@ -20,8 +20,7 @@ from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adj
 from notsodeep.fixed_points.affine import AffineStep
 from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph
 from notsodeep.fixed_points.implicit import equilibrium
-from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.precision import MixedPrecision, Precision
+from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
