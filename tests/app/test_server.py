@@ -16,7 +16,7 @@ pytest.importorskip("waitress")
 
 import dash_mantine_components  # noqa: F401 (before the application, as it registers what a page loads)
 
-from notsodeep.app import explorer, server, work
+from notsodeep.app import answers, explorer, server
 from notsodeep.app.explorer import Explorer
 from notsodeep.app.server import make_app
 from notsodeep.app.state import State
@@ -170,7 +170,7 @@ def test_what_nobody_foresaw_is_told_and_logged(client, monkeypatch, caplog):
     def broken(*_):
         raise ZeroDivisionError("of a test")
 
-    monkeypatch.setattr(work, "study", broken)
+    monkeypatch.setattr(answers, "study", broken)
     found = answer(client, "?n=105&p=55")
     assert found.status_code == 200
     assert "ZeroDivisionError: of a test" in found.json["response"]["trouble"]["children"]
@@ -271,7 +271,7 @@ def test_several_visitors_get_their_own_answers(app):
 
 def test_nobody_waits_for_another(app, monkeypatch):
     begun, go_on = threading.Event(), threading.Event()
-    real = work.study
+    real = answers.study
 
     def slow(state, data):
         if state.activation == "arctan":
@@ -279,7 +279,7 @@ def test_nobody_waits_for_another(app, monkeypatch):
             assert go_on.wait(60)
         return real(state, data)
 
-    monkeypatch.setattr(work, "study", slow)
+    monkeypatch.setattr(answers, "study", slow)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(answer, app.server.test_client(), "?n=100&p=50&activation=arctan")
         try:
@@ -302,13 +302,13 @@ def test_answers_are_made_once_and_forgotten():
     one.answer(State(n=103, p=50), lambda: False)
     assert len(one._answers) == explorer_most
     one.answer(first, lambda: False)
-    assert [state.n for call, (state, *_) in pool.calls if call is work.answered] == [101, 103, 101]
+    assert [state.n for call, (state, *_) in pool.calls if call is answers.answered] == [101, 103, 101]
 
 
 def test_lengths_found_by_one_worker_are_known_to_the_next(monkeypatch):
     pool = Inline()
     one = Explorer(pool)
-    monkeypatch.setattr(work.studies, "LENGTHS", {})
+    monkeypatch.setattr(answers.studies, "LENGTHS", {})
     warnings.simplefilter("ignore", NumericsWarning)
     one.answer(State(activation="elu", var_a=0.25, n=100, p=50), lambda: False)
     assert {state.var_a for state, _ in one._lengths} == {
@@ -316,7 +316,7 @@ def test_lengths_found_by_one_worker_are_known_to_the_next(monkeypatch):
         0.2,
         0.3,
     }  # the neighbours were found while nobody waited
-    monkeypatch.setattr(work.studies, "LENGTHS", {})
+    monkeypatch.setattr(answers.studies, "LENGTHS", {})
     one.answer(State(activation="elu", var_a=0.33, n=100, p=50), lambda: False)
-    _, (_, _, given) = next(call for call in reversed(pool.calls) if call[0] is work.answered)
+    _, (_, _, given) = next(call for call in reversed(pool.calls) if call[0] is answers.answered)
     assert {state.var_a for state, _ in given} == {0.1, 0.2, 0.3}

@@ -74,19 +74,19 @@ def test_numbers_are_the_library_s(studied, name):
     net = nsd.Implicit(state.activation, state.var_a, state.var_b)
     assert torch.equal(found.data.x, x)
     tau0 = float(x.square().sum(1).mean().sqrt())
-    assert found.tau0 == pytest.approx(tau0, rel=1e-12)
+    assert found.design.tau0 == pytest.approx(tau0, rel=1e-12)
     target = nsd.scalars(net, tau0)
-    assert found.target.tau == pytest.approx(target.tau, rel=1e-10)
+    assert found.design.target.tau == pytest.approx(target.tau, rel=1e-10)
     kernel = {"conjugate": nsd.conjugate_kernel, "tangent": nsd.tangent_kernel}[state.kernel]
-    exact, designed, plain = kernel(net, x), kernel(found.explicit, x), kernel(found.plain, x)
+    exact, designed, plain = kernel(net, x), kernel(found.design.explicit, x), kernel(found.plain, x)
     for key, matrix in {"deq": exact, "designed": designed, "undesigned": plain}.items():
         spectrum = torch.linalg.eigvalsh(matrix)
         torch.testing.assert_close(found.spectra[key], spectrum, rtol=1e-8, atol=1e-9 * float(spectrum[-1]))
     assert found.gap == pytest.approx(gap(exact, designed), rel=1e-4, abs=1e-9)
     assert found.plain_gap == pytest.approx(gap(exact, plain), rel=1e-4, abs=1e-9)
-    reached = nsd.scalars(found.explicit, tau0)
-    assert len(found.comparisons) == 4
-    for row in found.comparisons:
+    reached = nsd.scalars(found.design.explicit, tau0)
+    assert len(found.design.comparisons) == 4
+    for row in found.design.comparisons:
         assert row.target == pytest.approx(getattr(target, row.name), rel=1e-9)
         assert row.reached == pytest.approx(getattr(reached, row.name), rel=1e-9)
 
@@ -95,12 +95,12 @@ def test_numbers_are_the_library_s(studied, name):
 def test_the_design_is_the_library_s(studied, name):
     found, state = studied(name), STATES[name]
     net = nsd.Implicit(state.activation, state.var_a, state.var_b)
-    expected = nsd.design(net, tau0=found.tau0, match=state.kernel)
-    assert found.family == expected.family
+    expected = nsd.design(net, tau0=found.design.tau0, match=state.kernel)
+    assert found.design.family == expected.family
     u = torch.linspace(-3.0, 3.0, 50, dtype=torch.float64)
-    for ours, theirs in zip(found.explicit.layers, expected.explicit.layers, strict=True):
+    for ours, theirs in zip(found.design.explicit.layers, expected.explicit.layers, strict=True):
         torch.testing.assert_close(ours(u), theirs(u), rtol=1e-6, atol=1e-6)
-    assert found.as_design().residual < 1e-8
+    assert found.design.residual < 1e-8
     assert found.gap < 0.5 * found.plain_gap
 
 
@@ -108,7 +108,7 @@ def test_an_upload_is_centred_and_scaled(studied):
     x = studied("upload").data.x
     assert x.shape == (100, 12)
     assert float(x.mean(0).abs().max()) < 1e-12
-    assert studied("upload").tau0 == pytest.approx(1.0, abs=1e-12)
+    assert studied("upload").design.tau0 == pytest.approx(1.0, abs=1e-12)
     assert "t.npy" in studied("upload").data.description
 
 
@@ -190,11 +190,13 @@ def test_a_note_where_networks_need_not_contract(studied):
 
 def test_the_nearest_of_a_family_without_a_match(studied):
     found = study(State(family="quadratic", **SMALL), SHELF)
-    assert found.family == "quadratic"
-    residual = max(row.gap for row in found.comparisons)
+    assert found.design.family == "quadratic"
+    residual = max(row.gap for row in found.design.comparisons)
     assert f"residual {residual:.1e}. leaky_relu has it." in found.notes["family"]
     assert studied("relu").gap < found.gap < 1.0
-    assert all("x²" in str(layer) or "x^2" in str(layer) for layer in found.explicit.layers), found.explicit
+    assert all("x²" in str(layer) or "x^2" in str(layer) for layer in found.design.explicit.layers), (
+        found.design.explicit
+    )
 
 
 def test_the_gap_falls_as_a_mixture_grows():
@@ -210,7 +212,7 @@ def test_the_gap_falls_as_a_mixture_grows():
 def test_every_part_has_the_same_family():
     """Lengths of a Hermite series are not looked for again: the gaps of one curve are of one kind of network."""
     found = study(State(activation="elu", n=200, p=100), SHELF)
-    assert found.family.startswith("hermite:")
+    assert found.design.family.startswith("hermite:")
     known = dict(lengths.LENGTHS)
     points = gaps_against_n(found)
     assert [point.n for point in points] == [100, 200]
@@ -231,7 +233,7 @@ def test_the_undesigned_kernel_times_its_best_factor(studied):
     found = studied("tanh")
     exact, plain = (
         nsd.conjugate_kernel(net, found.data.x, tau0=tau0)
-        for net, tau0 in ((found.net, found.tau0), (found.plain, None))
+        for net, tau0 in ((found.design.net, found.design.tau0), (found.plain, None))
     )
     best, _ = nsd.kernels.best_scaled_gap(exact, plain)
     assert best <= found.scaled_gap <= 1.2 * best
@@ -247,13 +249,13 @@ def test_looking_ahead_finds_the_lengths_of_the_neighbouring_tenths(monkeypatch)
     known = dict(lengths.LENGTHS)
     ahead = study(State(activation="elu", var_a=0.33, **SMALL), SHELF)
     assert known == lengths.LENGTHS
-    assert ahead.family == next(family for (state, _), family in known.items() if state.var_a == 0.3)
+    assert ahead.design.family == next(family for (state, _), family in known.items() if state.var_a == 0.3)
 
 
 def test_no_slider_but_that_of_the_tenths_and_features_asks_for_another_length(monkeypatch):
     monkeypatch.setattr(lengths, "LENGTHS", {})
     families = {
-        study(State(activation="elu", **(SMALL | {name: value})), SHELF).family
+        study(State(activation="elu", **(SMALL | {name: value})), SHELF).design.family
         for name, value in (("var_b", 0.5), ("separation", 3.0), ("spread", 1.0), ("n", 150), ("var_a", 0.27))
     }
     assert len(families) == len(lengths.LENGTHS) == 1
@@ -330,7 +332,7 @@ def run_alone(source, x, folder):
 
 def enn(found, classes):
     draw = torch.Generator().manual_seed(0)
-    return nsd.ENN(found.explicit, found.data.x.shape[1], WIDTH, out_features=classes, generator=draw)
+    return nsd.ENN(found.design.explicit, found.data.x.shape[1], WIDTH, out_features=classes, generator=draw)
 
 
 def test_the_network_as_a_program(studied, tmp_path):
@@ -366,7 +368,7 @@ def test_the_figure_is_a_png(studied, name):
 @pytest.mark.parametrize("name", ["relu", "ntk", "digits", "expression"])
 def test_the_python_of_a_state_gives_its_numbers(studied, name, capsys):
     found, space = studied(name), {}
-    exec(python_of(STATES[name], found=found.family), space)
+    exec(python_of(STATES[name], found=found.design.family), space)
     assert space["found"].measured.gap == pytest.approx(found.gap, rel=1e-4, abs=1e-9)
     assert f"{found.gap:.2e}" in capsys.readouterr().out
 
@@ -374,16 +376,16 @@ def test_the_python_of_a_state_gives_its_numbers(studied, name, capsys):
 def test_the_python_of_a_nearest_member(capsys):
     state = State(family="hard_tanh", n=100, p=100)
     found = study(state, SHELF)
-    exec(python_of(state, found=found.family, nearest="family" in found.notes), {})
+    exec(python_of(state, found=found.design.family, nearest="family" in found.notes), {})
     assert f"gap {found.gap:.2g}\n" in capsys.readouterr().out
 
 
 def test_the_python_of_a_long_series(capsys):
     state = State(activation="silu", family="hermite", n=300, p=100)
     found, space = study(state, SHELF), {}
-    exec(python_of(state, found=found.family), space)
+    exec(python_of(state, found=found.design.family), space)
     assert space["found"].measured.gap == pytest.approx(found.gap, rel=1e-4)
-    assert found.family in capsys.readouterr().out
+    assert found.design.family in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -416,7 +418,7 @@ def test_figures_are_there_and_finite(studied, name):
     found = studied(name)
     points = [(20, 0.5), (40, 0.3)]
     figures = [answers.spectra(found), answers.activations(found), answers.admissible(found), gap_figure(points)]
-    assert [len(figure["data"]) for figure in figures] == [3, 1 + found.explicit.depth, 3, 2]
+    assert [len(figure["data"]) for figure in figures] == [3, 1 + found.design.explicit.depth, 3, 2]
     for figure in figures:
         values = list(numbers_of(figure))
         assert values

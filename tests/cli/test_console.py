@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from notsodeep.cli import main
-from notsodeep.cli.encoding import in_ascii
+from notsodeep.cli.console import in_ascii
 from notsodeep.errors import BadInput
 from notsodeep.runtime.files import write_whole
 

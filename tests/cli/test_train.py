@@ -15,7 +15,7 @@ import torch
 import notsodeep as nsd
 from notsodeep.cli.program import print_json
 from notsodeep.data import load_split
-from notsodeep.models.files.tensor_file import read_tensors
+from notsodeep.models.files.save import read_tensors
 from notsodeep.models.training.readout import in_batches
 
 SMALL = ("--data", "digits", "--width", "128")

@@ -7,9 +7,8 @@ from torch.nn import functional
 import notsodeep as nsd
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import PhantomAdjoint, UnrolledAdjoint
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit
-from notsodeep.models.training.objective import score
+from notsodeep.models.training.objective import Batches, score
 from notsodeep.papers.wu2024.w7_images import made_up
 from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from notsodeep.data.image_sets import images
 from notsodeep.errors import BadInput
-from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.objective import Batches
 from notsodeep.papers.figures.features import saliency_drawings
 from notsodeep.papers.records import Record, Store
 from notsodeep.papers.runner import run

@@ -1,4 +1,4 @@
-"""Who is let in, and what every answer tells the browser."""
+"""Admission of requests: host names, security headers, and which visitors still wait."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from dash import Dash
 from flask import Response, abort, request
 from werkzeug.exceptions import HTTPException
 
+log = logging.getLogger("notsodeep.explore")
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _EVERYWHERE = ("0.0.0.0", "::", "")
+_PAGES = 1000  # whose latest questions are remembered
 _UPDATE = "/_dash-update-component"
 _PARTS: dict[str, tuple[type, ...]] = {
     "output": (str,),
@@ -26,32 +28,49 @@ _PARTS: dict[str, tuple[type, ...]] = {
     "inputs": (list,),
     "changedPropIds": (list,),
 }
-log = logging.getLogger("notsodeep.explore")
-_PAGES = 1000
+_HEADERS = {
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self' {inline}",  # the scripts that Dash writes into the page
+    "style-src": "'self' 'unsafe-inline'",  # Mantine and plotly style what they draw
+    "img-src": "'self' data: blob:",
+    "font-src": "'self' data:",
+    "connect-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+}
 
 
 @dataclass(frozen=True)
 class Names:
-    """The host names that a server answers to, as a browser's Host header has them. A page of another name that is made to
-    resolve to this machine would else read what is here."""
+    """Host names that a server answers to, as in a browser's Host header.
+
+    Without this check a page under another name that resolves to this machine could read the explorer.
+    """
 
     names: frozenset[str] = _LOCAL
     port: int | None = None
-    """with these names; None is any"""
+    """port that goes with these names; None is any"""
     addresses: bool = False
-    """Whether every address in numbers will do: those are nobody's name, and a machine has several."""
+    """whether every numeric address is admitted: nobody owns those, and a machine has several"""
     others: frozenset[str] = frozenset()
-    """with any port, or with their own: "lab.example:80" """
+    """further names, with any port or with their own: "lab.example:80" """
 
     @classmethod
     def of(cls, host: str, port: int, others: Iterable[str] = ()) -> Names:
-        """Of a server that was started for this host: this machine's own names, where that is every address it has."""
+        """Names of a server started for `host`; for all addresses, the names of this machine."""
         everywhere = host in _EVERYWHERE
         own = (socket.gethostname(), socket.getfqdn()) if everywhere else (host,)
         return cls(_LOCAL | {name.lower() for name in own}, port, everywhere, frozenset(map(str.lower, others)))
 
     def admit(self, header: str) -> bool:
-        """Whether a Host header is one of them."""
+        """Whether a Host header names one of them."""
         header = header.lower()
         try:
             parts = urlsplit(f"//{header}")
@@ -75,37 +94,22 @@ def _is_address(name: str) -> bool:
 
 
 def guard(app: Dash, names: Names) -> None:
-    """Let in what asks for one of the names and for something that is there; after all callbacks are known to `app`.
+    """Admit requests for one of the names and an existing resource; call it after all callbacks are added to `app`.
 
-    Answers carry a policy under which the page loads and runs what comes from here alone, and stands in no other page. What no
+    Answers carry a policy that lets the page load and run only what comes from here, and forbids framing it. A request that no
     page of ours sends gets status 400 and one line in the log.
     """
-    inline = " ".join(app.csp_hashes())  # the scripts that Dash writes into the page
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src 'self' {inline}",
-            "style-src 'self' 'unsafe-inline'",  # Mantine and plotly style what they draw
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "connect-src 'self'",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "frame-ancestors 'none'",
-        )
-    )
+    inline = " ".join(app.csp_hashes())
+    policy = "; ".join(f"{name} {sources.format(inline=inline)}" for name, sources in _POLICY.items())
 
     def admit() -> Response | None:
-        if not names.admit(request.headers.get("Host", "")):
-            asked = request.headers.get("Host", "")[:100]
-            return Response(
-                f"This explorer does not answer to the name {asked!r}. To let it in: notsodeep explore --name NAME\n",
-                421,
-                content_type="text/plain; charset=utf-8",
+        host = request.headers.get("Host", "")
+        if not names.admit(host):
+            sentence = (
+                f"This explorer does not answer to the name {host[:100]!r}. To let it in: notsodeep explore --name NAME"
             )
-        if (
-            request.url_rule is not None and request.url_rule.rule == "/<path:path>"
-        ):  # Dash shows the page for all of these
+            return Response(f"{sentence}\n", 421, content_type="text/plain; charset=utf-8")
+        if request.url_rule is not None and request.url_rule.rule == "/<path:path>":  # for which Dash shows the page
             abort(404)
         if request.path == _UPDATE and request.method == "POST":
             body = request.get_json(silent=True)
@@ -113,16 +117,12 @@ def guard(app: Dash, names: Names) -> None:
                 abort(400)
         return None
 
-    def tell(response: Response) -> Response:
-        response.headers["Content-Security-Policy"] = policy
-        response.headers["X-Frame-Options"] = "DENY"
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "no-referrer"
-        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
+    def protect(response: Response) -> Response:
+        response.headers.update({**_HEADERS, "Content-Security-Policy": policy})
         return response
 
     def strange(error: Exception) -> Response | HTTPException:
-        """What a callback foresees it answers itself: here is what no page of ours sends, or a mistake of ours."""
+        """Callbacks answer the errors they expect; the rest is a request that no page of ours sends, or a bug."""
         if isinstance(error, HTTPException):
             return error
         log.warning("%s %s: %s: %s", request.method, request.path[:100], type(error).__name__, str(error)[:200])
@@ -130,22 +130,22 @@ def guard(app: Dash, names: Names) -> None:
         return Response("This request is none of the page's.\n", 400, content_type="text/plain; charset=utf-8")
 
     app.server.before_request(admit)
-    app.server.after_request(tell)
+    app.server.after_request(protect)
     app.server.register_error_handler(Exception, strange)
 
 
 class Visits:
-    """The latest question of each page: who asks again does not wait for the answer to what was asked before."""
+    """The latest question of each page: a newer one makes the answer to an older one needless."""
 
     def __init__(self) -> None:
         self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
     def gone(self, environ: Mapping[str, Any], page: str = "", question: str = "") -> Callable[[], bool]:
-        """Tells whether the connection of a request was closed, or its page, if it has a name, has asked this question again.
+        """A function: whether the request's connection was closed, or its page, if named, has asked this question again.
 
-        The server puts into a request's environment what knows of its connection (waitress does so, and looks at a connection
-        whose request is at work if its `channel_request_lookahead` is positive)."""
+        waitress puts a test of the connection into the environment; it works if `channel_request_lookahead` is positive.
+        """
         closed: Callable[[], bool] = environ.get("waitress.client_disconnected", lambda: False)
         if not page:
             return closed

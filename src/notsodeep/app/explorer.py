@@ -1,4 +1,4 @@
-"""What one server holds for its visitors: uploads, the latest answers, the lengths of series, and processes that compute."""
+"""The state of one server: uploads, the latest answers, the lengths of series, and a pool of workers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from notsodeep.app import work
+from notsodeep.app import answers
+from notsodeep.app.answers import Answer
 from notsodeep.app.pool import LATER, NOW, SOON, Pool
 from notsodeep.app.state import NAMED, State
 from notsodeep.app.study import MOST_LENGTHS, GapPoint, Lengths, Refused, samples_of
 from notsodeep.app.uploads import Shelf
-from notsodeep.app.work import Answer
 from notsodeep.app.worker import OverBudget, Stopped
 from notsodeep.data.sources import Dataset
 
@@ -25,7 +25,7 @@ _ANSWERS = 32
 
 
 class Explorer:
-    """One server. Every question may raise `Refused`, with what is said beside a control, and `Departed`."""
+    """One server. Every question may raise `Refused`, with a sentence to show at a control, and `Departed`."""
 
     def __init__(self, pool: Pool) -> None:
         self.shelf, self._pool = Shelf(), pool
@@ -35,7 +35,7 @@ class Explorer:
         self._ahead = Future[Lengths]()
 
     def answer(self, state: State, gone: Gone) -> Answer:
-        """The study of a state as the page shows it, made once for all who ask for it. A failure is not kept."""
+        """The study of a state as the page shows it, computed once for all visitors. Failures are not kept."""
         with self._lock:
             known = self._answers.get(state)
             if known is not None:
@@ -44,7 +44,7 @@ class Explorer:
             lengths = dict(self._lengths)
         sent = self._sent(state)
         place = "n" if state.activation in NAMED else "activation"
-        answer, news = self._run(NOW, place, state, gone, work.answered, sent, lengths)
+        answer, news = self._run(NOW, place, state, gone, answers.answered, sent, lengths)
         with self._lock:
             if self._answers.setdefault(state, answer) is not answer:
                 return self._answers[state]
@@ -57,17 +57,17 @@ class Explorer:
     def gaps(self, state: State, gone: Gone) -> list[GapPoint]:
         """The gap against n."""
         known, sent = self.answer(state, gone).study, self._sent(state)
-        points, news = self._run(LATER, "gaps", state, gone, work.gaps, sent, dict(self._lengths), known)
+        points, news = self._run(LATER, "gaps", state, gone, answers.gaps, sent, dict(self._lengths), known)
         self._learn(news)
         return points
 
     def file(self, state: State, kind: str, gone: Gone) -> bytes:
-        """What a visitor takes home: "onnx", "py" or "png"."""
+        """A download: "onnx", "py" or "png"."""
         known, sent = self.answer(state, gone).study, self._sent(state)
-        return self._run(SOON, "download", state, gone, work.file, sent, known, kind)
+        return self._run(SOON, "download", state, gone, answers.file, sent, known, kind)
 
     def rows(self, token: str) -> int | None:
-        """How many samples an upload has, if it is held."""
+        """Number of samples of an upload that is still held, or None."""
         held = self.shelf.get(token)
         return None if held is None else len(held.x)
 
@@ -78,28 +78,18 @@ class Explorer:
     def _run(
         self, urgency: int, place: str, state: State, gone: Gone, call: Callable[..., Result], *arguments: Any
     ) -> Result:
-        kind = arguments[-1] if call is work.file else ""
+        kind = arguments[-1] if call is answers.file else ""
         try:
-            return self._pool.run(
-                (call.__name__, kind, state),
-                call,
-                state,
-                *arguments,
-                urgency=urgency,
-                alike=state.activation,
-                departed=gone,
-            )
+            options: Any = {"urgency": urgency, "alike": state.activation, "departed": gone}
+            return self._pool.run((call.__name__, kind, state), call, state, *arguments, **options)
         except OverBudget as over:
-            raise Refused(
-                place,
-                f"{over} Take fewer samples than n = {state.n} or a plainer activation, or start the explorer with a larger "
-                f"{over.option}.",
-            ) from over
+            remedy = f"Take fewer samples than n = {state.n} or a plainer activation"
+            raise Refused(place, f"{over} {remedy}, or start the explorer with a larger {over.option}.") from over
         except Stopped as stopped:
             raise Refused(place, str(stopped)) from stopped
 
     def _sent(self, state: State) -> Dataset | None:
-        """The samples of an upload, which workers do not have; others are drawn or read there."""
+        """The samples of an upload, which workers do not have; they draw or read others themselves."""
         return samples_of(state, self.shelf) if state.data == "upload" else None
 
     def _learn(self, news: Lengths) -> None:
@@ -109,8 +99,8 @@ class Explorer:
             self._lengths |= news
 
     def _look_ahead(self, state: State, sent: Dataset | None, answer: Answer) -> None:
-        """After the latest answer alone: those that still wait for their turn are let go."""
-        if not answer.study.family.startswith("hermite"):
+        """Look ahead of the latest answer alone: an earlier call that has not begun is cancelled."""
+        if not answer.study.design.family.startswith("hermite"):
             return
 
         def learn(found: Future[Lengths]) -> None:
@@ -120,6 +110,12 @@ class Explorer:
         with suppress(Stopped):
             self._ahead.cancel()
             self._ahead = self._pool.when_idle(
-                ("ahead", "", state), work.ahead, state, sent, dict(self._lengths), answer.study, alike=state.activation
+                ("ahead", "", state),
+                answers.ahead,
+                state,
+                sent,
+                dict(self._lengths),
+                answer.study,
+                alike=state.activation,
             )
             self._ahead.add_done_callback(learn)  # outside the lock, which it takes

@@ -1,4 +1,4 @@
-"""The page as it opens: controls on the left, what follows from them on the right. Ids are the names of a state's fields."""
+"""The layout of the page: controls on the left, results on the right. Ids are the names of a state's fields."""
 
 from __future__ import annotations
 
@@ -11,20 +11,9 @@ from notsodeep.app.state import DATA, FAMILY_NAMES, KERNELS, NAMED, RANGES, Stat
 from notsodeep.app.uploads import LIMITS
 
 FIELDS = (
-    "activation",
-    "expression",
-    "var_a",
-    "linked",
-    "var_b",
-    "data",
-    "separation",
-    "spread",
-    "n",
-    "p",
-    "family",
-    "kernel",
-)
-"""The controls; `expression` stands for the activation where that is "expression", `linked` for σ_b² = 1 − σ_a²."""
+    "activation", "expression", "var_a", "linked", "var_b", "data", "separation", "spread", "n", "p", "family", "kernel",
+)  # fmt: skip
+"""Controls; `expression` is the activation where that is "expression", `linked` means σ_b² = 1 − σ_a²."""
 MESSAGES = ("activation", "var_a", "var_b", "data", "upload", "n", "family", "download", "link")
 TYPED = "expression"
 HIDDEN, SHOWN = {"display": "none"}, {"display": "block"}
@@ -44,7 +33,7 @@ GAPS = {
     True: "‖DEQ's kernel − designed‖ / ‖DEQ's kernel‖, as n and p of a mixture grow together: the theorem has n^(−½).",
     False: "‖DEQ's kernel − designed‖ / ‖DEQ's kernel‖, on parts of the samples. p stays, so that it need not fall.",
 }
-"""The caption of the gap against n, of a mixture or not."""
+"""Caption of the gap against n, for a mixture or not."""
 _HEIGHTS = {"spectra": 330, "activations": 330, "gaps": 460, "map": 460}
 _QUIET: Any = {"displayModeBar": False, "responsive": True}
 
@@ -71,30 +60,14 @@ def page() -> Any:
 
 
 def _header() -> Any:
+    subtitle = dmc.Text("a DEQ and its explicit twin", c="dimmed", visibleFrom="sm")
+    busy = dmc.Badge("computing …", id="busy", variant="light", color="orange", tt="none", style=HIDDEN)
+    named: Any = {"id": "scheme", "aria-label": "light or dark"}
+    scheme = dmc.ColorSchemeToggle(lightIcon="☀", darkIcon="☾", variant="default", size="lg", **named)
     return dmc.Group(
         [
-            dmc.Group(
-                [
-                    dmc.Title("notsodeep", order=3),
-                    dmc.Text("a DEQ and its explicit twin", c="dimmed", visibleFrom="sm"),
-                ],
-                gap="sm",
-            ),
-            dmc.Group(
-                [
-                    dmc.Badge("computing …", id="busy", variant="light", color="orange", tt="none", style=HIDDEN),
-                    dmc.Badge("…", id="took", variant="light", tt="none"),
-                    dmc.ColorSchemeToggle(
-                        lightIcon="☀",
-                        darkIcon="☾",
-                        variant="default",
-                        size="lg",
-                        id="scheme",
-                        **{"aria-label": "light or dark"},
-                    ),
-                ],
-                gap="sm",
-            ),
+            dmc.Group([dmc.Title("notsodeep", order=3), subtitle], gap="sm"),
+            dmc.Group([busy, dmc.Badge("…", id="took", variant="light", tt="none"), scheme], gap="sm"),
         ],
         justify="space-between",
         h="100%",
@@ -102,6 +75,10 @@ def _header() -> Any:
 
 
 def _controls() -> Any:
+    mixture = [
+        _slider("separation", "distance of the classes' means"),
+        _slider("spread", "difference of their covariances"),
+    ]
     parts = [
         _choice("activation", "Activation φ of the DEQ", [*NAMED, {"value": TYPED, "label": "an expression in x …"}]),
         dmc.TextInput(
@@ -120,18 +97,7 @@ def _controls() -> Any:
         _message("var_b"),
         _choice("data", "Data", [{"value": key, "label": label} for key, label in DATA.items()]),
         _message("data"),
-        html.Div(
-            [
-                dmc.Stack(
-                    [
-                        _slider("separation", "distance of the classes' means"),
-                        _slider("spread", "difference of their covariances"),
-                    ],
-                    gap="xs",
-                )
-            ],
-            id="mixture",
-        ),
+        html.Div(dmc.Stack(mixture, gap="xs"), id="mixture"),
         html.Div(_upload(), id="file-field", style=HIDDEN),
         _slider("n", "samples n"),
         _message("n"),
@@ -164,12 +130,10 @@ def _choice(name: str, label: str, data: list[Any]) -> Any:
 def _slider(name: str, label: str, start: float | None = None) -> Any:
     allowed = RANGES[name]
     value = getattr(State(), name) if start is None else start
+    title = [dmc.Text(label, size="sm"), dmc.Text("", size="sm", fw=600, id=f"{name}-value")]
     return html.Div(
         [
-            dmc.Group(
-                [dmc.Text(label, size="sm"), dmc.Text("", size="sm", fw=600, id=f"{name}-value")],
-                justify="space-between",
-            ),
+            dmc.Group(title, justify="space-between"),
             dmc.Slider(
                 id=name,
                 min=allowed.low,
@@ -194,7 +158,7 @@ def _upload() -> list[Any]:
             id="upload",
             multiple=False,  # no `accept` and no `max_size`: a file that they refuse is dropped without a word
         ),
-        dmc.Text(f"At most {size}; one sample a row. It stays in the memory of this server.", size="xs", c="dimmed"),
+        dmc.Text(f"At most {size}; one sample per row. It stays in the memory of this server.", size="xs", c="dimmed"),
         dmc.Text("", id="upload-read", size="xs", style={"overflowWrap": "anywhere"}),
         _message("upload"),
     ]
@@ -208,44 +172,25 @@ def _answers() -> Any:
             "How many eigenvalues of each size. Kernels that agree have the red line on the blue area; the gap says how far.",
         ),
         _card("Activations", "activations", "What the explicit network uses in place of a fixed point."),
-        _card(
-            "Gap against n",
-            "gaps",
-            GAPS[True],
-        ),
+        _card("Gap against n", "gaps", GAPS[True]),
         _card(
             "How far σ_a² may go",
             "map",
             "Green: networks contract. Amber: the kernel is stable. Red: it exists; not beyond.",
         ),
     ]
+    table = html.Div(id="table", style={"overflowX": "auto"})
+    scalars = [dmc.Text(id="summary", mb="xs"), dmc.Text(_TABLE, size="xs", c="dimmed"), table]
+    results = [
+        dmc.Paper(scalars, withBorder=True, p="md", mb="md"),
+        dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="md"),
+        dmc.Paper(_take_home(), withBorder=True, p="md", mt="md"),
+    ]
     return dmc.GridCol(
         [
-            dmc.Alert(
-                id="trouble",
-                color="red",
-                title="Nothing can be shown for this choice",
-                mb="md",
-                style=HIDDEN,
-            ),
+            dmc.Alert(id="trouble", color="red", title="Nothing can be shown for this choice", mb="md", style=HIDDEN),
             dmc.Text(_INTRODUCTION, size="sm", c="dimmed", mb="md", maw=1000),
-            html.Div(
-                [
-                    dmc.Paper(
-                        [
-                            dmc.Text(id="summary", mb="xs"),
-                            dmc.Text(_TABLE, size="xs", c="dimmed"),
-                            html.Div(id="table", style={"overflowX": "auto"}),
-                        ],
-                        withBorder=True,
-                        p="md",
-                        mb="md",
-                    ),
-                    dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="md"),
-                    dmc.Paper(_take_home(), withBorder=True, p="md", mt="md"),
-                ],
-                id="results",
-            ),
+            html.Div(results, id="results"),
         ],
         span={"base": 12, "md": 8, "lg": 9},
     )
@@ -263,12 +208,9 @@ def _card(title: str, name: str, caption: str) -> Any:
 
 def empty() -> dict[str, Any]:
     """A figure before its first answer: axes without numbers, on no background."""
-    axis = {"visible": False}
-    clear = "rgba(0,0,0,0)"
-    return {
-        "data": [],
-        "layout": {"xaxis": axis, "yaxis": axis, "paper_bgcolor": clear, "plot_bgcolor": clear},
-    }
+    axis, clear = {"visible": False}, "rgba(0,0,0,0)"
+    layout = {"xaxis": axis, "yaxis": axis, "paper_bgcolor": clear, "plot_bgcolor": clear}
+    return {"data": [], "layout": layout}
 
 
 def _take_home() -> list[Any]:

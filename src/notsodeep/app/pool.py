@@ -1,4 +1,4 @@
-"""Processes that compute within a budget, for as long as somebody waits."""
+"""A pool of worker processes that compute within a budget, for as long as somebody waits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from notsodeep.app.worker import Budget, Departed, Process, Stopped
 
 Result = TypeVar("Result")
 NOW, SOON, LATER, IDLE = range(4)
-"""How urgent a call is: an answer, a file, what is seen next to an answer, what nobody waits for."""
-_LOOK = 0.25  # seconds between looks whether a visitor is still there
-_REST = 10.0  # seconds that a process which has grown stays idle
+"""Urgency of a call: an answer, a file, a secondary figure, work that nobody waits for."""
+_LOOK = 0.25  # seconds between checks whether a visitor is still there
+_REST = 10.0  # seconds after which an idle process that has grown is replaced
 _OVER = "The explorer was stopped."
 _FORKED = "notsodeep.app.warmed"
 
 
 @dataclass(eq=False)
 class Job:
-    """A call that somebody waits for: several, if they asked for the same."""
+    """A call, shared by all who asked for the same key."""
 
     key: Hashable
     work: Callable[..., Any]
@@ -40,8 +40,18 @@ class Job:
 
 
 class Pool:
-    """So many processes, each with one call at a time. A call over its budget, or that all have left, is ended with its
-    process, and another process takes the place; one that has grown gives its memory back in the same way, when it is idle."""
+    """Processes that each compute one call at a time.
+
+    A call over its budget, or that nobody waits for, is ended with its process, which is then replaced; so is an idle process
+    that has grown.
+
+    Args:
+        budget: Budget of each call.
+        workers: Number of processes; by default that of the cores, at least 4 so that long calls leave room for short ones, and
+            at most 8.
+        most_waiting: How many may wait for calls; more get `Stopped` at once.
+        preload: Module imported by the process that workers are forked from.
+    """
 
     def __init__(
         self,
@@ -50,23 +60,15 @@ class Pool:
         most_waiting: int = 96,
         preload: str = _FORKED,
     ) -> None:
-        """
-        Args:
-            budget: Of each call.
-            workers: How many processes: by default as many as there are cores, at least 4 so that a few long calls leave room
-                for short ones, and at most 8.
-            most_waiting: How many may wait for calls; whoever comes after them is told so at once.
-            preload: The module that the process which others are forked from imports.
-        """
         self.budget = budget
         self._most_waiting, self._waiting, self.closed = most_waiting, 0, False
         self._lock, self._numbers = threading.Lock(), itertools.count()
         self._queue: list[Job] = []
         self._asked: dict[Hashable, Job] = {}
         count = min(max(4, os.cpu_count() or 1), 8) if workers is None else workers
-        # Threads that spin while they wait take the cores from other workers: threefold time where two of them compute.
+        # Threads that spin while they wait take cores from other workers: with two computing, that tripled the time.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        # Forked from one that has imported everything, where a fork is safe; else each starts anew.
+        # Forked, where that is safe, from a process that has imported everything.
         context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
         if sys.platform == "linux":
             context.set_forkserver_preload(["__main__", preload])
@@ -84,8 +86,7 @@ class Pool:
         alike: Hashable = None,
         departed: Callable[[], bool] = lambda: False,
     ) -> Result:
-        """work(*arguments), computed once for all who ask for `key` meanwhile, if there is a choice where the last call was
-        `alike`.
+        """work(*arguments), computed once for all who ask for `key`, preferably where the last call was `alike`.
 
         Raises:
             Stopped: It went over the budget, its process died, or too many wait already.
@@ -112,14 +113,14 @@ class Pool:
                     del self._asked[key]
 
     def when_idle(self, key: Hashable, work: Callable[..., Result], *arguments: Any, alike: Hashable) -> Future[Result]:
-        """work(*arguments) when nothing else is to be done; cancelling it before it has begun takes it back."""
+        """work(*arguments), when nothing else is to be done; it can be cancelled until it begins."""
         with self._lock:
             job = self._ask(key, work, arguments, IDLE, alike)
             job.waiting += 1
             return job.outcome
 
     def close(self) -> None:
-        """End all processes at once; whoever waits gets `Stopped`. No lock: a signal may come while it is held."""
+        """End all processes at once; whoever waits gets `Stopped`. Takes no lock: a signal may come while it is held."""
         self.closed = True
         for place in self._places:
             place.end()
@@ -127,7 +128,7 @@ class Pool:
             _settle(job, Stopped(_OVER))
 
     def pids(self) -> list[int]:
-        """Of the processes that there are."""
+        """Ids of the living processes."""
         return [pid for place in self._places if (pid := place.pid) is not None]
 
     def _ask(
@@ -142,34 +143,32 @@ class Pool:
         return job
 
     def _assign(self) -> None:
-        """Calls to idle places: where the like was computed before, else the one that was last at work."""
+        """Give calls to idle places: the one with the last call alike, else the one that worked last."""
         while self._queue and self._idle:
-            job = self._pick()
+            job = min(self._queue, key=lambda job: (job.urgency, job.number))  # the most urgent, of equals the first
             self._queue.remove(job)
             place = next((p for p in reversed(self._idle) if p.alike == job.alike), self._idle[-1])
             self._idle.remove(place)
             place.alike = job.alike
             place.jobs.put(job)
 
-    def _pick(self) -> Job:
-        """The most urgent call, of equals the first."""
-        return min(self._queue, key=lambda job: (job.urgency, job.number))
-
     def done(self, place: _Place, job: Job) -> None:
+        """Forget a finished call, and give its place the next one."""
         with self._lock:
-            if self._asked.get(job.key) is job:
-                del self._asked[job.key]
+            self._forget(job)
             self._idle.append(place)
             self._assign()
 
     def abandoned(self, job: Job) -> bool:
-        """Whether nobody waits for it; if so nobody joins it from now on."""
+        """Whether nobody waits for a call; if so, nobody can join it from now on."""
         with self._lock:
-            if job.waiting:
-                return False
-            if self._asked.get(job.key) is job:
-                del self._asked[job.key]
-            return True
+            if not job.waiting:
+                self._forget(job)
+            return not job.waiting
+
+    def _forget(self, job: Job) -> None:
+        if self._asked.get(job.key) is job:
+            del self._asked[job.key]
 
 
 class _Place(threading.Thread):
@@ -191,7 +190,7 @@ class _Place(threading.Thread):
             self._process.end()
 
     def run(self) -> None:
-        with suppress(Stopped, OSError):  # the first call will say why
+        with suppress(Stopped, OSError):  # the first call will report it
             self._begun()
         while not self._pool.closed:
             job = self._next()
@@ -199,7 +198,7 @@ class _Place(threading.Thread):
                 self.end()
             elif not job.outcome.done() and job.outcome.set_running_or_notify_cancel():
                 self._do(job)
-            with suppress(Stopped, OSError):  # so that the next call finds a process that has begun
+            with suppress(Stopped, OSError):  # the next call then finds a process that has started
                 self._begun()
             if job is not None:
                 self._pool.done(self, job)
@@ -212,7 +211,7 @@ class _Place(threading.Thread):
             _settle(job, error)
 
     def _begun(self) -> Process:
-        """The process, another one if that has ended."""
+        """The process, or a new one if it has ended."""
         if self._process is None or self._process.ended:
             if self._pool.closed:
                 raise Stopped(_OVER)

@@ -1,4 +1,4 @@
-"""The server of the explorer: what each control sets off."""
+"""The Dash application of the explorer: one callback per group of controls."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from notsodeep.app.worker import Departed
 from notsodeep.errors import NotSoDeepError
 from notsodeep.figures.explorer import gap_figure
 
-_OLD = {"opacity": 0.35}  # of results that are not those of the controls
+log = logging.getLogger("notsodeep.explore")
+_OLD = {"opacity": 0.35}  # style of results that do not belong to the present choices
 _FILES = {
     "get-onnx": ("onnx", "network.onnx"),
     "get-source": ("py", "network.py"),
     "get-png": ("png", "notsodeep.png"),
 }
-_BODY = 2 * LIMITS.bytes  # bytes of a request: an upload in base64, and the rest of the page
+_BODY = 2 * LIMITS.bytes  # of a request: an upload in base64 and the rest of the page
 _SENT = """function(contents, name) {
     const same = dash_clientside.no_update;
     if (!contents) return [same, same, same];
@@ -38,12 +39,11 @@ _SENT = """function(contents, name) {
     if (size <= MOST) return [{name: name, contents: contents}, "…", null];
     return [same, `'${name}' has ${size} bytes; at most MOST (${MOST / 2 ** 20} MiB) are taken. Use a part of it.`, null];
 }"""
-log = logging.getLogger("notsodeep.explore")
+_DERIVED = ("activation", "expression", "linked", "var_b")  # controls that are not a field of a state as they are
 
 
 def make_app(explorer: Explorer, names: Names = Names()) -> Dash:  # noqa: B008 (a frozen value)
-    """The Dash application, which answers to `names`; its `server` is a WSGI one. Everything that a browser loads comes from
-    here."""
+    """The Dash application, answering to `names`; its `server` is a WSGI one and serves all that a browser loads."""
     app = Dash("notsodeep", title="notsodeep", update_title="notsodeep …", serve_locally=True, assets_folder="none")
     app.layout = page()
     app.server.config["MAX_CONTENT_LENGTH"] = _BODY
@@ -58,7 +58,7 @@ def make_app(explorer: Explorer, names: Names = Names()) -> Dash:  # noqa: B008 
 
 
 def _chosen(app: Dash, explorer: Explorer) -> None:
-    """Controls → state and link; a link → state and controls. One callback, as the two go round in a circle."""
+    """Controls → state and link; a link → state and controls. One callback, as the two depend on each other."""
 
     @app.callback(
         Output("state", "data"),
@@ -91,10 +91,10 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
             rows, most = _samples(explorer, given["data"], token)
             given["n"] = min(given["n"], most)
             state, wrong = checked(_fields(given, token))
-        # A link's wrong part is left as the page opens; a wrong control stays, and so does what is seen.
+        # A wrong part of a link gets its default; a wrong control stays, and so do the results.
         kept = bool(wrong) and not linked
         typed = given["activation"] == TYPED
-        if given["linked"]:  # the other slider follows, and stays there when it is let go
+        if given["linked"]:  # the other slider follows
             given["var_b"] = _one_less(given["var_a"])
         shown = {
             "var_a": f"{given['var_a']:g}",
@@ -129,9 +129,8 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
 def _fields(given: dict[str, Any], token: str) -> dict[str, Any]:
     """The fields of a state from the controls of a page."""
     typed = given["activation"] == TYPED
-    plain = {name: given[name] for name in FIELDS if name not in ("activation", "expression", "linked", "var_b")}
     return {
-        **plain,
+        **{name: given[name] for name in FIELDS if name not in _DERIVED},
         "activation": given["expression"] if typed else given["activation"],
         "var_b": None if given["linked"] else given["var_b"],
         "upload": token if given["data"] == "upload" else "",
@@ -146,15 +145,12 @@ def _controls(state: State) -> dict[str, Any]:
         "expression": "" if named else state.activation,
         "linked": state.var_b is None,
         "var_b": _one_less(state.var_a) if state.var_b is None else state.var_b,
-        **{
-            name: getattr(state, name)
-            for name in ("var_a", "data", "separation", "spread", "n", "p", "family", "kernel")
-        },
+        **{name: getattr(state, name) for name in FIELDS if name not in _DERIVED},
     }
 
 
 def _samples(explorer: Explorer, data: str, token: str) -> tuple[float, int]:
-    """How many samples there are (of a file; of others no end is known), and the slider's first step that takes them all."""
+    """Number of samples of a file (else infinite), and the first step of the slider that takes them all."""
     allowed, rows = RANGES["n"], explorer.rows(token) if data == "upload" else None
     if rows is None:
         return math.inf, int(allowed.high)
@@ -163,12 +159,12 @@ def _samples(explorer: Explorer, data: str, token: str) -> tuple[float, int]:
 
 
 def _one_less(var_a: float) -> float:
-    """1 − σ_a², as far as the slider of σ_b² goes."""
+    """1 − σ_a² within the range of the slider of σ_b²."""
     return round(max(1.0 - var_a, RANGES["var_b"].low), 2)
 
 
 def _uploaded(app: Dash, explorer: Explorer) -> None:
-    """A file that is too large is told so by the browser and stays there. Its field is emptied, to take the same file again."""
+    """The browser reports a file that is too large without sending it; the field is emptied to take the same file again."""
     app.clientside_callback(
         _SENT.replace("MOST", str(LIMITS.bytes)),
         Output("sent", "data"),
@@ -196,7 +192,7 @@ def _uploaded(app: Dash, explorer: Explorer) -> None:
 
 
 def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
-    """A state → what is seen of it. What cannot be shown says so beside its field, and the rest stays as it was."""
+    """A state → its results. A choice that cannot be shown gets a sentence at its field; the rest stays as it was."""
 
     @app.callback(
         *[Output(name, "figure") for name in ("spectra", "activations", "map")],
@@ -235,14 +231,14 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         found, held = shown.study, explorer.shelf.get(state.upload)
         read = "" if held is None else f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
-        python = python_of(state, held, found.family, nearest="family" in found.notes)
+        python = python_of(state, held, found.design.family, nearest="family" in found.notes)
         took = f"computed in {1e3 * found.seconds:.0f} ms"
         seen = (*shown.figures, shown.table, shown.summary, python, took)
         return (*seen, "", HIDDEN, {}, read, *messages.values())
 
 
 def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
-    """The gap against n has a request of its own: the rest does not wait for it."""
+    """The gap against n, in a request of its own: the rest does not wait for it."""
 
     @app.callback(
         Output("gaps", "figure"), Output("gaps-caption", "children"), Input("state", "data"), prevent_initial_call=True
@@ -255,7 +251,7 @@ def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
             points = explorer.gaps(state, visits.gone(request.environ, given.get("page", ""), "gaps"))
         except Departed:
             raise PreventUpdate from None
-        except Refused as refused:  # beside its control, but for what was stopped only here
+        except Refused as refused:  # the other callback shows the rest
             return (empty(), refused.sentence) if refused.field == "gaps" else (no_update, no_update)
         except NotSoDeepError:
             return no_update, no_update

@@ -1,4 +1,4 @@
-"""What a visitor has chosen: one frozen value, and the link that carries it."""
+"""A visitor's choices as one frozen value, and the link that carries it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KERNELS = {"conjugate": "CK", "tangent": "NTK"}
 
 @dataclass(frozen=True)
 class Range:
-    """The values of a number that can be chosen."""
+    """Range of a slider."""
 
     low: float
     high: float
@@ -42,8 +42,10 @@ RANGES = {
 
 @dataclass(frozen=True)
 class State:
-    """Defaults are what the page opens with. `var_b` None is 1 − var_a; `n` counts samples of the data, `p` features of the
-    mixture alone; `upload` is the token of a file that the server holds."""
+    """A visitor's choices; the defaults are those of a new page.
+
+    `var_b` None is 1 − var_a; `n` counts samples, `p` features of the mixture; `upload` is the token of an uploaded file.
+    """
 
     activation: str = "relu"
     var_a: float = 0.2
@@ -59,22 +61,20 @@ class State:
 
     @property
     def query(self) -> str:
-        """All that is not as the page opens, as the end of a link: ?activation=tanh&var_a=0.1."""
-        default = State()
-        chosen = {
-            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
-        }
+        """The choices that are not the defaults, as the end of a link: ?activation=tanh&var_a=0.1."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        chosen = {name: value for name, value in values.items() if value != getattr(State, name)}
         return f"?{urlencode(chosen)}" if chosen else ""
 
     @property
     def spec(self) -> str:
-        """The data in one line, as `nsd.load` and `--data` take it; of an uploaded file, its place."""
+        """The data in one line, as `data.sources.load` and `--data` take it; not for uploads."""
         if self.data == "mixture":
             return f"gmm:n={self.n},p={self.p},separation={self.separation:g},spread={self.spread:g}"
         return f"{self.data}:n={self.n}"
 
     def dataset(self) -> Dataset:
-        """The samples, but for an uploaded file."""
+        """The samples; not for uploads."""
         return _loaded(self.spec)
 
 
@@ -84,13 +84,13 @@ def _loaded(spec: str) -> Dataset:
 
 
 def parse(query: str) -> tuple[State, dict[str, str]]:
-    """The state of a link, and what is wrong with it, field by field: such a field is left as the page opens."""
+    """The state of a link, and what is wrong with it by field; such a field keeps its default."""
     pairs = dict(parse_qsl(query.removeprefix("?")[:2000], keep_blank_values=True))
     return checked({name: pairs[name] for name in (f.name for f in fields(State)) if name in pairs})
 
 
 def checked(values: Mapping[str, Any]) -> tuple[State, dict[str, str]]:
-    """The state of values as they come from a page or a link, with the sentences that belong beside the refused ones."""
+    """The state of values from a page or a link, and a sentence for each value that cannot be taken."""
     state, wrong = State(), {}
     for name, value in values.items():
         found, sentence = _checked(name, value)
@@ -107,7 +107,7 @@ def checked(values: Mapping[str, Any]) -> tuple[State, dict[str, str]]:
 
 
 def _checked(name: str, value: Any) -> tuple[Any, str]:
-    """The value to take, or the sentence that says why not."""
+    """(value, ""), or (None, why it cannot be taken)."""
     if name in RANGES:
         return (None, "") if name == "var_b" and value in (None, "", "None") else _number(name, value)
     text = str(value if value is not None else "").strip()

@@ -1,4 +1,4 @@
-"""All that the page shows of a state, as numbers: the design, the kernels' spectra, the gaps."""
+"""The numbers that the page shows for a state: the design, the spectra of the kernels, the gaps."""
 
 from __future__ import annotations
 
@@ -25,28 +25,24 @@ from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.linalg.eigen import spectral_norm
 from notsodeep.matching.design import choose
 from notsodeep.matching.result import Design
-from notsodeep.matching.solve import Comparison, compare_scalars, matched_names
+from notsodeep.matching.solve import compare_scalars, matched_names
 from notsodeep.runtime.threads import later
-from notsodeep.theory.admissible import contraction_bound
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 
-_DESIGN_SAMPLES = 64  # on which a Hermite series is given its length
-_SHORTEST = 4  # terms of a Hermite series
 Lengths = dict[tuple[State, tuple[int, ...]], str]
 LENGTHS: Lengths = {}
-"""hermite:TERMS of the states that were asked for, and of their neighbours; a server keeps those of all its workers."""
+"""hermite:TERMS of the states asked for and of their neighbours; a server keeps those of all its workers."""
 MOST_LENGTHS, _TENTHS, _LOWEST, _FEATURES = 256, 10.0, 0.05, 250
+_DESIGN_SAMPLES, _SHORTEST = 64, 4  # to choose the length of a Hermite series on; its fewest terms
 _MOST_KINKS = 200
-_FEWEST = (
-    50  # samples, and features of a mixture, of the gap against n: with fewer the correlations are large, and slow
-)
+_FEWEST = 50  # features of a mixture for the gap against n: with fewer the correlations are large, and slow
 _SEED = 0
 
 
 class Refused(Exception):
-    """A choice that cannot be shown: the field that it belongs to, and the sentence to put beside it."""
+    """A choice that cannot be shown: the field it belongs to, and the sentence to show there."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(field, sentence)
@@ -58,48 +54,29 @@ class Refused(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A DEQ and its explicit network on data of root mean square norm τ0. Gaps are ‖G* − G‖/‖G*‖ in operator norm."""
+    """A DEQ and its explicit network on the data of a state. Gaps are ‖G* − G‖/‖G*‖ in operator norm."""
 
     state: State
     data: Dataset
-    tau0: float
-    net: Implicit
+    design: Design
+    """without measurements"""
     phi: Activation
-    """centred, as the kernels are"""
-    target: Scalars
-    explicit: Explicit
-    family: str
+    """centred, as in the kernels"""
     plain: Explicit
-    comparisons: tuple[Comparison, ...]
+    """the undesigned network of the same depth"""
     spectra: dict[str, Tensor]
     """of the "deq", the "designed" and the "undesigned" network, ascending"""
     gap: float
     plain_gap: float
     scaled_gap: float
-    """of the undesigned kernel times its best factor, in least squares"""
+    """of the undesigned kernel times its best factor in least squares"""
     notes: dict[str, str]
-    """beside a field: what does not hold, but can be shown"""
+    """sentences to show at a field"""
     seconds: float
-
-    def as_design(self) -> Design:
-        """For figures and files."""
-        reached = scalars(self.explicit, self.tau0)
-        residual = max(c.gap for c in self.comparisons)
-        return Design(
-            self.net,
-            self.explicit,
-            self.family,
-            self.state.kernel,
-            self.tau0,
-            self.target,
-            reached,
-            self.comparisons,
-            residual,
-        )
 
 
 def study(state: State, data: Dataset) -> Study:
-    """The whole study of a state and its samples; `Refused` where a choice leaves nothing to show."""
+    """The study of a state and its samples; `Refused` where a choice leaves nothing to show."""
     began = time.perf_counter()
     tau0 = root_mean_square_norm(data.x)
     net, notes = network(state)
@@ -112,31 +89,17 @@ def study(state: State, data: Dataset) -> Study:
             notes["family"] = sentence
         plain = Explicit([net.phi] * explicit.depth).centred(tau0)
         spectra, gaps = _compare({"deq": net, "undesigned": plain, "designed": explicit}, state.kernel, data.x, tau0)
-        phi = net.centred(tau0).phi
-        comparisons = compare_scalars(target, scalars(explicit, tau0), matched_names(state.kernel))
-    return Study(
-        state=state,
-        data=data,
-        tau0=tau0,
-        net=net,
-        phi=phi,
-        target=target,
-        explicit=explicit,
-        family=family,
-        plain=plain,
-        comparisons=comparisons,
-        spectra=spectra,
-        gap=gaps["designed"],
-        plain_gap=gaps["undesigned"],
-        scaled_gap=gaps["scaled"],
-        notes=notes,
-        seconds=time.perf_counter() - began,
-    )
+        phi, reached = net.centred(tau0).phi, scalars(explicit, tau0)
+        comparisons = compare_scalars(target, reached, matched_names(state.kernel))
+    residual = max(c.gap for c in comparisons)
+    design = Design(net, explicit, family, state.kernel, tau0, target, reached, comparisons, residual)
+    found = (gaps["designed"], gaps["undesigned"], gaps["scaled"], notes)
+    return Study(state, data, design, phi, plain, spectra, *found, time.perf_counter() - began)
 
 
 @contextmanager
 def _blamed() -> Iterator[None]:
-    """What cannot be computed, as `Refused`: where there is no equilibrium σ_a² is too large, else it is the activation."""
+    """Errors as `Refused`: without an equilibrium σ_a² is too large, else the activation is at fault."""
     try:
         yield
     except (NotContractive, NotConverged) as error:
@@ -150,7 +113,7 @@ def _blamed() -> Iterator[None]:
 
 
 def samples_of(state: State, shelf: Shelf) -> Dataset:
-    """The samples of a state, an uploaded file's centred and scaled to τ0 = 1 as all that is no mixture."""
+    """The samples of a state; like all but the mixture, those of an upload are centred and scaled to τ0 = 1."""
     if state.data != "upload":
         try:
             return state.dataset()
@@ -158,26 +121,22 @@ def samples_of(state: State, shelf: Shelf) -> Dataset:
             raise Refused("data", str(error)) from error
     held = shelf.get(state.upload)
     if held is None:
-        gone = (
-            "The file of this link is no longer in memory: upload it again."
-            if state.upload
-            else "Choose a .csv or .npy file."
-        )
-        raise Refused("upload", gone)
+        gone = "The file of this link is no longer in memory: upload it again."
+        raise Refused("upload", gone if state.upload else "Choose a .csv or .npy file.")
     rows = torch.randperm(len(held.x), generator=torch.Generator().manual_seed(_SEED))[: state.n]
     y = None if held.y is None else held.y[rows]
     return Dataset(standardised(held.x[rows]), y, f"{held.description}, {len(rows)} of them, scaled to τ0 = 1")
 
 
 def network(state: State) -> tuple[Implicit, dict[str, str]]:
-    """The DEQ, and what has to be said of it."""
+    """The DEQ, and notes on it."""
     notes: dict[str, str] = {}
     phi = _activation(state.activation)
     try:
         net = Implicit(phi, state.var_a, state.var_b)
     except NotSoDeepError as error:
         raise Refused("var_a", str(error)) from error
-    bound = contraction_bound(phi)
+    bound = net.contraction_bound
     if bound == 0.0:
         notes["var_a"] = "φ jumps, so no network of finite width is sure to contract; the conjugate kernel exists."
     elif state.var_a >= bound:
@@ -188,7 +147,7 @@ def network(state: State) -> tuple[Implicit, dict[str, str]]:
 
 
 def _activation(text: str) -> Activation:
-    """A named one, or an expression; `Refused` where it cannot be followed."""
+    """A named activation or an expression; `Refused` where its averages cannot be computed."""
     try:
         phi = activation(text) if text.partition(":")[0] in FACTORIES else expression(text)
     except NotSoDeepError as error:
@@ -205,7 +164,7 @@ def _activation(text: str) -> Activation:
 
 
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
-    """(family, network, what to say): where the family has no match, its nearest member."""
+    """(family, network, note): where the family has no match, its nearest member."""
     open_length = state.family in ("auto", "hermite")
     asked = f"{state.family}:{_SHORTEST}" if open_length else state.family
     try:
@@ -213,26 +172,17 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
         if open_length and family.startswith("hermite"):
             family, explicit, _ = choose(net, target, _length(state, x, target.tau0), state.kernel, None)
     except NoMatch as error:
-        nearest = error.data["explicit"]
-        return (
-            state.family,
-            nearest,
-            (
-                f"No {state.family} network has this kernel: the nearest is shown, of residual {error.data['residual']:.1e}. "
-                + (
-                    "hermite may come nearer."
-                    if (other := error.data["suggestion"]) == "hermite"
-                    else f"{other} has it."
-                )
-            ),
-        )
+        other, residual = error.data["suggestion"], error.data["residual"]
+        note = f"No {state.family} network has this kernel: the nearest is shown, of residual {residual:.1e}. "
+        note += "hermite may come nearer." if other == "hermite" else f"{other} has it."
+        return state.family, error.data["explicit"], note
     return family, explicit, ""
 
 
 def _length(state: State, x: Tensor, tau0: float) -> str:
-    """hermite:TERMS, as many as do best on a few samples of a state nearby: so a slider seldom asks for them.
+    """hermite:TERMS with the best number of terms on a few samples of a state nearby, so that a slider seldom needs another.
 
-    That is the tenth below σ_a², σ_b² = 1 − σ_a² where it may be, and of data that are drawn, those of the page as it opens, of
+    That state has σ_a² rounded down to tenths, σ_b² = 1 − σ_a² where positive, and for drawn data the defaults of the page with
     about as many features.
     """
     var_a = max(math.floor(_TENTHS * state.var_a) / _TENTHS, _LOWEST)
@@ -253,23 +203,23 @@ def _length(state: State, x: Tensor, tau0: float) -> str:
 
 
 def look_ahead(study: Study) -> None:
-    """Find the lengths that the neighbouring tenths of σ_a² will ask for, while nobody waits."""
-    if not study.family.startswith("hermite"):
+    """Find the lengths for the neighbouring tenths of σ_a², while nobody waits."""
+    if not study.design.family.startswith("hermite"):
         return
     state, span = study.state, RANGES["var_a"]
     for var_a in (state.var_a + 1.0 / _TENTHS, state.var_a - 1.0 / _TENTHS):
         with suppress(Refused, NotSoDeepError, ArithmeticError):
             if span.low <= var_a <= span.high:
-                _length(replace(state, var_a=var_a), study.data.x, study.tau0)
+                _length(replace(state, var_a=var_a), study.data.x, study.design.tau0)
 
 
 def _compare(
     networks: dict[str, Network], kernel: str, x: Tensor, tau0: float
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Spectra of all, and the gaps of all but the first to it, and of the "undesigned" one "scaled".
+    """Spectra of all networks and their gaps to the first one, with "scaled" for the undesigned one times its best factor.
 
-    Preparing a network is the interpreter's work, the rest is not: so all that can be done of one is begun before the next is
-    prepared.
+    The gaps of `matching.design.measure`, faster, as a slider needs them: a network is prepared while the kernels, spectra and
+    distances of the others are computed in threads, and the factor is the least squares one.
     """
     first, kernels, spectra, gaps = next(iter(networks)), {}, {}, {}
     for name, net in networks.items():
@@ -298,7 +248,7 @@ def _spectrum(matrix: Future[Tensor]) -> Tensor:
 
 
 def _distance(one: Future[Tensor], other: Future[Tensor], scaled: bool = False) -> float:
-    """‖A − cB‖, c = 1 or ⟨A, B⟩/⟨B, B⟩. Half the digits of the difference are more than is shown, for half the time."""
+    """‖A − cB‖, c = 1 or ⟨A, B⟩/⟨B, B⟩, in float32: more digits than are shown, in half the time."""
     a, b = one.result(), other.result()
     factor = float((a * b).sum() / b.square().sum()) if scaled else 1.0
     return spectral_norm((a - factor * b).float())
@@ -306,15 +256,16 @@ def _distance(one: Future[Tensor], other: Future[Tensor], scaled: bool = False) 
 
 @dataclass(frozen=True)
 class GapPoint:
+    """The gap of a design for n samples of p features."""
+
     n: int
     p: int
     gap: float
 
 
 def gaps_against_n(study: Study) -> list[GapPoint]:
-    """The gap at n/8, n/4, n/2 and n, of a design for each in the same family: of a mixture n and p together, as the theorem
-    has it; of other data parts of them."""
-    state, points = replace(study.state, family=study.family), []
+    """Gaps at n/8, n/4, n/2 and n of designs in the same family; p of a mixture shrinks with n, as in the theorem."""
+    net, state, points = study.design.net, replace(study.state, family=study.design.family), []
     for share in (8, 4, 2):
         n = max(8, state.n // share)
         if state.data == "mixture":
@@ -326,7 +277,7 @@ def gaps_against_n(study: Study) -> list[GapPoint]:
             x = study.data.x[torch.randperm(len(study.data.x), generator=torch.Generator().manual_seed(_SEED))[:n]]
             p = x.shape[1]
         tau0 = root_mean_square_norm(x)
-        _, explicit, _ = designed(study.net, state, x, scalars(study.net, tau0))
-        _, gaps = _compare({"deq": study.net, "designed": explicit}, state.kernel, x, tau0)
+        _, explicit, _ = designed(net, state, x, scalars(net, tau0))
+        _, gaps = _compare({"deq": net, "designed": explicit}, state.kernel, x, tau0)
         points.append(GapPoint(len(x), p, gaps["designed"]))
     return [*points, GapPoint(len(study.data.x), study.data.x.shape[1], study.gap)]

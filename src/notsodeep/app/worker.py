@@ -1,4 +1,4 @@
-"""A process that computes for the explorer: one call after another, until it is ended."""
+"""A process that computes for the explorer, one call after another, within a budget."""
 
 from __future__ import annotations
 
@@ -22,47 +22,44 @@ import torch
 from notsodeep.errors import NumericsWarning
 
 READY, DONE, FAILED, TOO_LARGE = "ready", "done", "failed", "too large"
-_NO_MEMORY = (
-    "can't allocate memory",
-    "not enough memory",
-    "can't start new thread",
-)  # torch's and Python's words for it
-_LOOK = 0.1  # seconds between looks at the clock, and whether somebody still waits
-_GRACE = (
-    1.0  # seconds after which a call that nobody waits for is ended: a shorter one is over before a new process begins
-)
-_GROWN = 48 * 2**20  # bytes more than at its beginning, with which a process does not stay idle
-_STARTING = threading.Lock()  # multiprocessing keeps its children in one set
+# How torch and Python word a lack of memory.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "can't start new thread")
+_LOOK = 0.1  # seconds between checks of the time and of who still waits
+_GRACE = 1.0  # seconds before an abandoned call is ended: a shorter one finishes before a new process could start
+_GROWN = 48 * 2**20  # bytes of growth above which an idle process is replaced
+_STARTING = threading.Lock()  # multiprocessing keeps its children in one global set
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds of one computation, from when it begins, and the bytes that it may add to the memory of its process."""
+    """Seconds that one computation may take, and bytes that it may add to the memory of its process."""
 
     seconds: float = 30.0
     memory: int = 2 * 2**30
 
     @property
     def too_long(self) -> OverBudget:
+        """The error for a computation that takes too long."""
+        most = f"{self.seconds:g} s"
         return OverBudget(
-            f"This took longer than the {self.seconds:g} s that one computation may take here, and was stopped.",
-            "--seconds",
+            f"This took longer than the {most} that one computation may take here, and was stopped.", "--seconds"
         )
 
     @property
     def too_large(self) -> OverBudget:
-        megabytes = f"{self.memory / 2**20:.0f} MiB"
+        """The error for a computation that needs too much memory."""
+        most = f"{self.memory / 2**20:.0f} MiB"
         return OverBudget(
-            f"This needs more than the {megabytes} that one computation may take here, and was stopped.", "--memory"
+            f"This needs more than the {most} that one computation may take here, and was stopped.", "--memory"
         )
 
 
 class Stopped(Exception):
-    """A computation that has no answer though nothing is wrong with its numbers: the sentence says what happened to it."""
+    """A computation that was stopped from outside; the sentence says why."""
 
 
 class OverBudget(Stopped):
-    """Stopped as it took too much; `option` of `notsodeep explore` allows more."""
+    """Stopped because it took too much; `option` of `notsodeep explore` allows more."""
 
     def __init__(self, sentence: str, option: str) -> None:
         super().__init__(sentence, option)
@@ -77,17 +74,17 @@ class Departed(Exception):
 
 
 def serve(line: Connection, memory: int, threads: int) -> None:
-    """Answer every (work, arguments) of the line with (how it went, result or error, bytes in use). Pickled here, not by the
-    line: torch would share its tensors' memory with whoever is at the other end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's, which then ends this process
+    """Answer every (work, arguments) of the line with (outcome, result or error, bytes in use).
+
+    Pickled here, not by the line: torch would share the memory of its tensors with the other end.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends this process
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    warnings.simplefilter("ignore", NumericsWarning)  # the page says it beside the field
+    warnings.simplefilter("ignore", NumericsWarning)  # the page shows a note at the field
     torch.set_num_threads(threads)
     if hasattr(os, "nice"):
-        os.nice(5)  # whoever asks for the page comes first
-    if (
-        "fork" in multiprocessing.get_all_start_methods()
-    ):  # so that locks which libraries make leave nothing behind when it ends
+        os.nice(5)  # the server comes first
+    if "fork" in multiprocessing.get_all_start_methods():  # locks that libraries make then leave nothing behind
         multiprocessing.set_start_method("fork", force=True)
     _limit(memory)
     line.send_bytes(pickle.dumps((READY, None, in_use())))
@@ -103,16 +100,15 @@ def _outcome(work: Callable[..., Any], arguments: tuple[Any, ...]) -> bytes:
     try:
         return pickle.dumps((DONE, work(*arguments), in_use()))
     except Exception as error:
-        if isinstance(error, MemoryError) or (
-            isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
-        ):
+        worded = isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+        if worded or isinstance(error, MemoryError):
             return pickle.dumps((TOO_LARGE, None, in_use()))
-        error.add_note("".join(traceback.format_exception(error)))  # which a pickle leaves behind
+        error.add_note("".join(traceback.format_exception(error)))  # a pickle leaves the traceback behind
         try:
             sent = pickle.dumps((FAILED, error, in_use()))
             pickle.loads(sent)
             return sent
-        except Exception:  # an error may hold what cannot be sent, or want more than its message to be made again
+        except Exception:  # some errors cannot be pickled, or not rebuilt from their message
             return pickle.dumps((FAILED, RuntimeError(f"{type(error).__name__}: {error}"), in_use()))
 
 
@@ -124,7 +120,7 @@ def _end_with_the_server() -> None:
 
 
 def in_use() -> int:
-    """Bytes of memory that belong to this process and no file; 0 where the system does not tell."""
+    """Bytes of memory of this process that are not mapped files; 0 where the system does not say."""
     try:
         _, resident, of_files, *_ = Path("/proc/self/statm").read_text().split()
     except OSError:
@@ -133,19 +129,19 @@ def in_use() -> int:
 
 
 def _limit(memory: int) -> None:
-    """Let what is asked for beyond what there is and `memory` more be refused; on Linux alone, others have no such limit."""
+    """Limit this process to `memory` bytes more than it has now; only Linux has such a limit."""
     try:
         import resource
 
-        told = Path("/proc/self/status").read_text()
-        now = next(int(row.split()[1]) for row in told.splitlines() if row.startswith("VmData:")) * 1024
+        status = Path("/proc/self/status").read_text().splitlines()
+        now = next(int(row.split()[1]) for row in status if row.startswith("VmData:")) * 1024
         resource.setrlimit(resource.RLIMIT_DATA, (now + memory, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     except (ImportError, OSError, ValueError, StopIteration):
         return
 
 
 class Process:
-    """A process that answers one call at a time, and is of no use once it was ended."""
+    """A process that answers one call at a time, until it is ended."""
 
     def __init__(self, context: Any, budget: Budget) -> None:
         self._budget = budget
@@ -160,19 +156,20 @@ class Process:
 
     @property
     def grown(self) -> bool:
-        """Whether it holds so much more memory than at its beginning that a new one should take its place."""
+        """Whether it holds so much more memory than at its start that it should be replaced."""
         return self._now - self._first > _GROWN
 
     def wait(self) -> None:
-        """Until it has begun; what a computation may take does not count from before."""
+        """Wait until it has started; budgets count from after that."""
         _, _, self._first = self._received()
 
     def ask(self, work: Callable[..., Any], arguments: tuple[Any, ...], abandoned: Callable[[], bool]) -> Any:
-        """work(*arguments), or what it raises.
+        """work(*arguments), computed by the process.
 
         Raises:
             Stopped: It went over the budget, or the process died.
             Departed: Nobody waits for it any more.
+            Exception: What `work` raised.
         """
         self._line.send_bytes(pickle.dumps((work, arguments)))
         began = time.monotonic()
@@ -186,7 +183,7 @@ class Process:
                 raise Departed
         how, found, self._now = self._received()
         if how == TOO_LARGE:
-            self.end()  # what could not be made has left holes
+            self.end()  # failed allocations leave holes
             raise self._budget.too_large
         if how == FAILED:
             raise found
@@ -194,7 +191,7 @@ class Process:
         return found
 
     def end(self) -> None:
-        """At once, whatever it does."""
+        """Kill the process, whatever it does."""
         self.ended, self.pid = True, None
         with suppress(ValueError, OSError):  # closed already
             self._process.kill()
@@ -213,6 +210,6 @@ class Process:
 
 
 def _threads() -> int:
-    """Of each worker: all cores, as mostly one of them computes; what the environment says holds."""
+    """Threads per worker: OMP_NUM_THREADS, or all cores, as mostly one worker computes."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, int(asked)) if asked.isdigit() else max(1, os.cpu_count() or 1)

@@ -26,8 +26,8 @@ def advise_command(
         typer.Option(
             "--labels",
             "--target",
-            help="Where a file's labels are: a column by name or number, an array of an .npz, or another file, which may also "
-            "follow the data's after a comma (X.npy,y.npy).",
+            help="Labels of a file: a column by name or number, an array of an .npz, or another file, which may also follow "
+            "the data after a comma (X.npy,y.npy).",
         ),
     ] = None,
     numbers: Annotated[
@@ -35,10 +35,11 @@ def advise_command(
         typer.Option("--numbers", help="The labels are numbers to predict, not classes, even where all are whole."),
     ] = False,
     train: Annotated[
-        bool, typer.Option("--train", help="Train both kinds at equal FLOPs, which then decides; a minute or two.")
+        bool,
+        typer.Option("--train", help="Train both kinds at equal FLOPs and let that decide; takes a minute or two."),
     ] = False,
-    seeds: Annotated[int, typer.Option(help="With --train: networks of each kind.")] = 5,
-    steps: Annotated[int, typer.Option(help="With --train: batches that each of them sees.")] = 1500,
+    seeds: Annotated[int, typer.Option(help="With --train: networks per kind.")] = 5,
+    steps: Annotated[int, typer.Option(help="With --train: batches per network.")] = 1500,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,7 +60,7 @@ def advise_command(
 
 
 def _apart(data: str, labels: str | None) -> tuple[str, str | None]:
-    """X.npy,y.npy is a file of samples and one of labels, unless there is one file of that name."""
+    """Split X.npy,y.npy into samples and labels, unless one file has that name."""
     first, comma, second = data.rpartition(",")
     if not comma or not Path(first).suffix or Path(second).suffix.lower() not in LABEL_FILES or Path(data).is_file():
         return data, labels

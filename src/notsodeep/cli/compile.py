@@ -10,7 +10,7 @@ import typer
 
 from notsodeep.cli.options import DataOption, FamilyOption, JsonOption, LabelsOption, SeedOption, StandardiseOption
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.cli.task import Task, load_task
+from notsodeep.cli.train import Task, load_task
 from notsodeep.errors import BadInput
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
@@ -22,7 +22,7 @@ from notsodeep.runtime.files import output_folder, write_json
 
 @app.command("compile")
 def compile_command(
-    model: Annotated[Path, typer.Argument(help="A DEQ as `notsodeep train` or nsd.save wrote it.", show_default=False)],
+    model: Annotated[Path, typer.Argument(help="A DEQ written by `notsodeep train` or nsd.save.", show_default=False)],
     data: DataOption = "digits",
     labels: LabelsOption = None,
     family: FamilyOption = "auto",
@@ -35,7 +35,7 @@ def compile_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Turn a DEQ into an explicit network on data like its own, and certify what was kept."""
+    """Turn a DEQ into an explicit network on data like its own, with a certificate of what was kept."""
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput(f"{str(out)!r} is a file; --out names a folder.")
     with working("reading the network and the data") as say:
@@ -43,11 +43,11 @@ def compile_command(
         if not isinstance(deq, DEQ):
             raise BadInput(f"{str(model)!r} holds {deq.net}, which is explicit already.")
         task = load_task(data, standardise, labels, seed, need_labels=False)
-        _refuse_other_shape(deq, task, model, data)
+        _check_shape(deq, task, model, data)
         say("compiling")
         if not distil:
             compiled = compile_deq(deq, task.x, task.y, family=family, width=width)
-    if distil:  # which shows a bar of its own
+    if distil:  # shows a bar of its own
         with noted():
             compiled = compile_deq(deq, task.x, task.y, family=family, width=width, distil=distil)
     with working("judging it on the test data") as say:
@@ -69,7 +69,7 @@ def compile_command(
         stdout.print("written: " + ", ".join(map(str, files)))
 
 
-def _refuse_other_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
+def _check_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
     features = task.x.shape[1]
     if features != deq.in_features:
         raise BadInput(f"The DEQ of {str(model)!r} takes {deq.in_features} features and {data!r} has {features}.")
@@ -84,7 +84,7 @@ def _refuse_other_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
 
 
 def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:
-    """Both networks on samples that neither was fitted to."""
+    """Agreement and scores of both networks on samples that neither was fitted to."""
     if deq.out_features is None or "readout" not in deq.changed():
         return {}
     theirs, ours = (in_batches(network, task.test_x) for network in (deq, compiled.network))

@@ -1,4 +1,4 @@
-"""`notsodeep data`: what sets there are, fetching them, and the features of one."""
+"""`notsodeep data`: list the known sets, fetch them, compute features."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Name = StrEnum("Name", list(IMAGE_SETS))  # type: ignore[misc]
 
 @sets.command("list", short_help="The known sets, and where they are.")
 def list_command() -> None:
-    """The known sets, and where each was found."""
+    """List the known sets, and where each was found."""
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("name", "features", "files", "found in"):
         table.add_column(column)

@@ -30,10 +30,7 @@ from notsodeep.matching.result import Design
 from notsodeep.runtime.files import output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Implicit
 
-
-class Match(StrEnum):
-    conjugate = "conjugate"
-    tangent = "tangent"
+Match = StrEnum("Match", ["conjugate", "tangent"])
 
 
 @app.command("design")
@@ -50,14 +47,14 @@ def design_command(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Design the explicit network that is equivalent to a DEQ on the data, and measure how close they are."""
+    """Design the explicit network equivalent to a DEQ on the data, and measure how close they are."""
     net = Implicit(activation, var_a, var_b)
     with working("reading the data") as say:
         dataset = load(data, standardise, labels)
         say("designing, and measuring exact kernels")
         found = design(net, dataset.x, tau0=tau0, family=family, match=match.value)
         record = {"data": dataset.description, **found.to_dict()}
-        # Only now: a design that fails leaves nothing behind, not even a folder.
+        # Only now: a design that fails leaves not even a folder behind.
         folder = None if out is None else output_folder(out)
         if folder is not None:
             say("computing spectra and writing files")

@@ -1,4 +1,4 @@
-"""The commands that run experiments: one body, and one set of options."""
+"""The commands on experiments: `reproduce` and `separate` run them, `report` draws a run again."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,18 +14,16 @@ from rich.text import Text
 
 from notsodeep.cli.options import JsonOption, SchedulerOption
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.cli.report import print_results
 from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
 from notsodeep.papers.records import Store
 from notsodeep.papers.registry import EXPERIMENTS, chosen, of_command
-from notsodeep.papers.report.write import write_results
+from notsodeep.papers.report.write import Results, claims_json, write_results
 from notsodeep.papers.runner import Outcome, Progress, run
 from notsodeep.runtime.files import output_folder
 from notsodeep.runtime.progress import bar
 
-# No `from __future__ import annotations`: an annotation that is text could not name the command's own experiments.
-
+# No `from __future__ import annotations`: the annotations of a command name its own experiments.
 
 FullOption = Annotated[
     bool,
@@ -36,17 +34,17 @@ FullOption = Annotated[
     ),
 ]
 RunOption = Annotated[
-    Path, typer.Option(help="Folder of the records, figures and report; a run that was stopped goes on from it.")
+    Path, typer.Option(help="Folder of the records, figures and report; a stopped run continues from it.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is one.")]
 
-_SAID_EVERY = 30.0  # seconds, where there is no bar
+_SAID_EVERY = 30.0  # seconds between lines where there is no bar
 _SHOWN = ("kind", "network", "target", "dimension", "data", "activation", "n", "width", "device", "seed")
 _GOES_ON = "What was computed before, with the same settings, is not computed again."
 
 
 def experiments_command(command: str, about: str, changes: str) -> None:
-    """Add `notsodeep COMMAND`, which runs the experiments of the registry that are its own; `changes` are examples of --set."""
+    """Add `notsodeep COMMAND`, which runs its experiments of the registry; `changes` are examples of --set."""
     own = of_command(command)
 
     def body(
@@ -82,10 +80,10 @@ def _run(
     as_json: bool,
 ) -> None:
     configs = _configs(experiments, full, changes)
-    where = _device(device) if scheduler is None else _workers_device(device)
+    where = _device(device, elsewhere=scheduler is not None)
     store = Store(output_folder(out))
     for experiment in experiments:
-        store.records(experiment.name)  # a damaged file is told before the work
+        store.records(experiment.name)  # raises for a damaged file before the work
     try:
         with noted(), _shown() as show:
             outcome = run(configs, store, where, show, scheduler)
@@ -93,26 +91,20 @@ def _run(
         err.print("stopped; the same command goes on from here")
         raise typer.Exit(130) from None
     if not outcome.computed + outcome.found:
-        _tell_left_out(outcome)  # with nothing to report, why is all there is to say
+        _end_if_left_out(outcome)
     with working("drawing figures and writing the report"):
         results = write_results(store, out)
     if as_json:
-        print_json(
-            {
-                "computed": outcome.computed,
-                "found": outcome.found,
-                "left_out": outcome.left_out,
-                "claims": [c.to_dict() for c in results.claims],
-            }
-        )
+        counts = {"computed": outcome.computed, "found": outcome.found, "left_out": outcome.left_out}
+        print_json(counts | {"claims": [claim.to_dict() for claim in results.claims]})
     else:
-        print_results(results)
+        _print_results(results)
         stdout.print(f"records: {outcome.computed} computed now, {outcome.found} found")
-    _tell_left_out(outcome)
+    _end_if_left_out(outcome)
 
 
 def _list(command: str, full: bool, as_json: bool) -> None:
-    """Each experiment of the command with the settings of this size."""
+    """Print each experiment of the command with its settings at this size."""
     own = of_command(command)
     if as_json:
         print_json({name: {"title": each.title, "settings": asdict(each.config(full))} for name, each in own.items()})
@@ -144,28 +136,19 @@ def _configs(experiments: list[Experiment], full: bool, changes: list[str]) -> l
     return [(experiment, experiment.config(full, asked.get(experiment.name))) for experiment in experiments]
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    _refuse_unknown(name)
+def _device(name: str, elsewhere: bool) -> torch.device | None:
+    """The device to compute on; None, with workers elsewhere, lets each choose its own and report what it lacks."""
+    if name not in ("auto", "cpu", "cuda"):
+        raise BadInput(f"--device must be auto, cpu or cuda, got {name!r}.")
+    if elsewhere:
+        return None if name == "auto" else torch.device(name)
     if name == "cuda" and not torch.cuda.is_available():
         raise BadInput("--device cuda: torch sees no CUDA device here. Use --device cpu.")
-    return torch.device(name)
-
-
-def _workers_device(name: str) -> torch.device | None:
-    """None: each worker's own. What a worker lacks, it says itself."""
-    _refuse_unknown(name)
-    return None if name == "auto" else torch.device(name)
-
-
-def _refuse_unknown(device: str) -> None:
-    if device not in ("auto", "cpu", "cuda"):
-        raise BadInput(f"--device must be auto, cpu or cuda, got {device!r}.")
+    return torch.device(name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu")
 
 
 class _Left(ProgressColumn):
-    """The remaining time, running down between two reports."""
+    """The remaining time, counting down between two reports."""
 
     def render(self, task: Task) -> Text:
         until = task.fields["until"]
@@ -174,7 +157,7 @@ class _Left(ProgressColumn):
 
 @contextmanager
 def _shown() -> Iterator[Callable[[Progress], None]]:
-    """A bar on a terminal; elsewhere a line for each experiment, and every half minute."""
+    """Show a bar on a terminal; elsewhere print a line per experiment and every half minute."""
     with bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Left()) as progress:
         task = progress.add_task("", total=None, until=None)
         said: dict[str, Any] = {"at": -_SAID_EVERY, "experiment": ""}
@@ -196,20 +179,52 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _tell_left_out(outcome: Outcome) -> None:
+def _end_if_left_out(outcome: Outcome) -> None:
+    """Print what was left out and why, and exit with code 2, if anything was."""
     if outcome.left_out:
         for name, why in outcome.left_out.items():
             err.print(f"left out, {name}: {why}")
         raise typer.Exit(2)
+
+
+@app.command("report")
+def report_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run of `reproduce` or `separate`.")] = Path("results"),
+    out: Annotated[
+        Path | None, typer.Option(help="File to write the page to. [default: report.html in the folder]")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw the figures of a run and write report.html, one page that opens offline, README.md and claims.json."""
+    with working("drawing"):
+        results = write_results(Store(folder), folder, out)
+    if as_json:
+        typer.echo(claims_json(results.claims))
+        _note_left_out(results)
+    else:
+        _print_results(results)
+
+
+def _print_results(results: Results) -> None:
+    """Print the claims, how many hold, and where the page is."""
+    for claim in results.claims:
+        spread = f" ({claim.spread})" if claim.spread else ""
+        stdout.print(f"{claim.verdict:<14}  {claim.id}  the paper: {claim.paper}; ours: {claim.ours}{spread}")
+    stdout.print(results.verdicts)
+    stdout.print(
+        f"page: {results.page}  (also README.md, claims.json and {len(results.figures) // 2} figures in {results.folder})"
+    )
+    _note_left_out(results)
+
+
+def _note_left_out(results: Results) -> None:
+    for sentence in results.left_out:
+        err.print(f"note: {sentence}")
 
 
 experiments_command(
@@ -218,8 +233,6 @@ experiments_command(
     "claim beside the number found here.",
     "L5.seeds=1, L1.sizes=200/400",
 )
-
-
 experiments_command(
     "separate",
     "Run the experiments of Wu et al. (2024), on what a DEQ does that an explicit network of its cost does not, and write a "

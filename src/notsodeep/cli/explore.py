@@ -16,10 +16,10 @@ import typer
 from notsodeep.cli.program import app, err as stderr, out as stdout
 from notsodeep.errors import BadInput
 
-_WAITING = 96  # visitors for whom something is computed; each holds a thread, which costs little
-_PAGE_THREADS = 16  # for the page and its files alone
+_WAITING = 96  # visitors who wait for a computation; each holds a thread, which costs little
+_PAGE_THREADS = 16  # reserved for the page and its files
 _CONNECTIONS = 1000  # where the system allows twice as many open files
-_SILENCE = 30  # seconds after which a connection that says nothing is closed
+_SILENCE = 30  # seconds after which a silent connection is closed
 
 
 @app.command("explore")
@@ -29,7 +29,7 @@ def explore_command(
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Another host name that it answers to, as behind a proxy: lab.example or lab.example:80."),
+        typer.Option(help="Another host name to answer to, as behind a proxy: lab.example or lab.example:80."),
     ] = None,
     seconds: Annotated[
         float, typer.Option(min=1.0, max=86400.0, help="The most that one computation may take.")
@@ -38,13 +38,12 @@ def explore_command(
         int, typer.Option(min=64, max=2**20, help="MiB that one computation may take (on Linux).")
     ] = 2048,
 ) -> None:
-    """Open a web page on which a DEQ and its explicit network are compared while one moves their settings.
+    """Open a web page that compares a DEQ and its explicit network as you move their settings.
 
-    It is served to this machine alone unless --host says otherwise. Stop it with Ctrl-C.
+    It is served to this machine alone, unless --host says otherwise. Stop it with Ctrl-C.
     """
-    missing = [
-        name for name in ("dash", "dash_mantine_components", "waitress") if importlib.util.find_spec(name) is None
-    ]
+    needed = ("dash", "dash_mantine_components", "waitress")
+    missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:
         raise BadInput(f"The explorer needs {', '.join(missing)}: pip install 'notsodeep[app]'.")
     from waitress.server import create_server
@@ -66,7 +65,7 @@ def explore_command(
         threading.Timer(0.5, webbrowser.open, (address,)).start()
 
     def stop(*_: Any) -> None:
-        explorer.close()  # so that no thread waits for a computation, which the server would wait for
+        explorer.close()  # else the server would wait for threads that wait for a computation
         raise KeyboardInterrupt
 
     before = {which: signal.signal(which, stop) for which in (signal.SIGINT, signal.SIGTERM)}
@@ -76,13 +75,13 @@ def explore_command(
         explorer.close()
         for which, handler in before.items():
             signal.signal(which, handler)
-        if server.task_dispatcher.active_count:  # a thread that is still at work, which Python would wait for
+        if server.task_dispatcher.active_count:  # Python would wait for threads still at work
             stderr.print("stopped")
             os._exit(130)
 
 
 def _settings() -> dict[str, Any]:
-    """The web server's: `channel_request_lookahead` lets it notice who has left while their request is at work."""
+    """Settings of waitress; `channel_request_lookahead` lets it notice who leaves while their request is at work."""
     return {
         "threads": _WAITING + _PAGE_THREADS,
         "ident": "notsodeep",
@@ -91,7 +90,7 @@ def _settings() -> dict[str, Any]:
         "cleanup_interval": _SILENCE // 3,
         "channel_request_lookahead": 1,
         "asyncore_use_poll": hasattr(select, "poll"),
-        "log_socket_errors": False,  # who leaves early is no error
+        "log_socket_errors": False,  # leaving early is not an error
     }
 
 
@@ -105,7 +104,7 @@ def _open_files() -> int:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket bound to the place, or `BadInput`."""
+    """A socket bound to the address; `BadInput` where that fails."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         place = socket.socket(family, socket.SOCK_STREAM)

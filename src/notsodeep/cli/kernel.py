@@ -43,15 +43,8 @@ class KernelName(StrEnum):
     preactivation = "preactivation"
 
 
-class Format(StrEnum):
-    npy = "npy"
-    zarr = "zarr"
-
-
-class Form(StrEnum):
-    exact = "exact"
-    sharp = "sharp"
-    equivalent = "equivalent"
+Format = StrEnum("Format", ["npy", "zarr"])
+Form = StrEnum("Form", ["exact", "sharp", "equivalent"])
 
 
 @app.command("kernel")
@@ -77,19 +70,22 @@ def kernel_command(
         Format,
         typer.Option(
             "--format",
-            help="Of the kernel in --out: npy, or zarr, written tile by tile and never held; a run that was stopped goes on.",
+            help="Format in --out: npy, or zarr, written tile by tile, without holding the kernel; a stopped run continues.",
         ),
     ] = Format.npy,
     scheduler: SchedulerOption = None,
 ) -> None:
-    """Compute a kernel of a DEQ or of an explicit network on the data, and say what it is like."""
-    _refuse_unless_streamed(form, file_format, scheduler, out)
+    """Compute a kernel of a DEQ or of an explicit network on the data, and describe it."""
+    _check_streamed(form, file_format, scheduler, out)
     with working("reading the data") as say:
         dataset = load(data, standardise, labels)
-        net = _network(activation, var_a, var_b, layers, centre, dataset, tau0)
+        if layers is None:
+            net: Network = Implicit(activation, var_a, var_b, centre=centre)
+        else:
+            net = _explicit(layers, centre, dataset, tau0)
         if out is not None and file_format is Format.zarr:
-            record = _streamed(net, dataset, kernel.value, tau0, out, scheduler, say)
-            _tell(record, as_json, f"{out / 'kernel.zarr'}, kernel.json")
+            record = _streamed(net, dataset, kernel.value, out, say, tau0=tau0, scheduler=scheduler)
+            _print(record, as_json, f"{out / 'kernel.zarr'}, kernel.json")
             return
         say(f"computing the {form.value} {kernel.value} kernel")
         started = time.perf_counter()
@@ -105,10 +101,10 @@ def kernel_command(
             write_array(folder / "kernel.npy", dense)
             write_columns(folder / "spectrum.csv", {"eigenvalue": torch.linalg.eigvalsh(dense)})
             write_json(folder / "kernel.json", record)
-    _tell(record, as_json, None if folder is None else f"{folder / 'kernel.npy'}, spectrum.csv, kernel.json")
+    _print(record, as_json, None if folder is None else f"{folder / 'kernel.npy'}, spectrum.csv, kernel.json")
 
 
-def _tell(record: dict[str, Any], as_json: bool, written: str | None) -> None:
+def _print(record: dict[str, Any], as_json: bool, written: str | None) -> None:
     if as_json:
         print_json(record)
         return
@@ -119,8 +115,8 @@ def _tell(record: dict[str, Any], as_json: bool, written: str | None) -> None:
         stdout.print(f"written: {written}")
 
 
-def _refuse_unless_streamed(form: Form, file_format: Format, scheduler: str | None, out: Path | None) -> None:
-    """A scheduler and Zarr are for exact kernels that go to a folder."""
+def _check_streamed(form: Form, file_format: Format, scheduler: str | None, out: Path | None) -> None:
+    """Raise `BadInput` where a scheduler or Zarr is asked for, but not an exact kernel in a folder."""
     if file_format is Format.npy and scheduler is None:
         return
     asked = "--scheduler" if file_format is Format.npy else "--format zarr"
@@ -136,11 +132,14 @@ def _streamed(
     net: Network,
     dataset: Dataset,
     kernel: str,
-    radius: float | None,
     folder: Path,
-    scheduler: str | None,
     say: Callable[[str], None],
+    *,
+    tau0: float | None,
+    scheduler: str | None,
 ) -> dict[str, Any]:
+    """Write the exact kernel tile by tile, and its record."""
+
     def progress(done: int, total: int) -> None:
         say(f"computing the exact {kernel} kernel: {done} of {total} tiles")
 
@@ -151,7 +150,7 @@ def _streamed(
         dataset.x,
         folder / "kernel.zarr",
         kernels=(kernel,),
-        tau0=radius,
+        tau0=tau0,
         scheduler=scheduler,
         progress=progress,
     )
@@ -163,7 +162,7 @@ def _streamed(
 
 
 def _written(*arguments: Any, **options: Any) -> WrittenKernels:
-    """`write_kernels`, with what it says in the words of the command line."""
+    """`write_kernels`, its errors in the words of the command line."""
     try:
         return write_kernels(*arguments, **options)
     except BadInput as error:
@@ -175,17 +174,7 @@ def _written(*arguments: Any, **options: Any) -> WrittenKernels:
         raise typer.Exit(130) from None
 
 
-def _network(
-    activation: str,
-    var_a: float,
-    var_b: float | None,
-    layers: str | None,
-    centre: bool,
-    dataset: Dataset,
-    radius: float | None,
-) -> Network:
-    if layers is None:
-        return Implicit(activation, var_a, var_b, centre=centre)
+def _explicit(layers: str, centre: bool, dataset: Dataset, radius: float | None) -> Explicit:
     explicit = Explicit(layers.split("/"))
     return explicit.centred(tau0(dataset.x) if radius is None else radius) if centre else explicit
 
@@ -197,9 +186,8 @@ def _kernel(net: Network, dataset: Dataset, kernel: str, form: str, radius: floa
         if radius is not None:
             raise BadInput("The theorem's equivalent takes τ0 from the data's covariance; leave out --tau0.")
         labelled = dataset.y is not None and not dataset.y.is_floating_point() and len(dataset.y.unique()) > 1
-        stats = (
-            MixtureStatistics.from_labels(dataset.x, dataset.y) if labelled else MixtureStatistics.from_data(dataset.x)
-        )
+        statistics = MixtureStatistics
+        stats = statistics.from_labels(dataset.x, dataset.y) if labelled else statistics.from_data(dataset.x)
         return equivalent_kernel(net, dataset.x, stats, kernel)
     if kernel == "conjugate":
         return conjugate_kernel(net, dataset.x, tau0=radius)

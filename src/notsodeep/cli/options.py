@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+def _folder(text: str) -> Path:
+    """The folder named; pathlib would take an empty text for the current one."""
+    if not text:
+        raise typer.BadParameter("it is empty; name a folder, or . for this one.")
+    return Path(text)
+
 
 ActivationOption = Annotated[
     str,
@@ -16,12 +24,18 @@ ActivationOption = Annotated[
 ]
 VarAOption = Annotated[float, typer.Option(help="σ_a², the variance of the recurrent weights.")]
 VarBOption = Annotated[float | None, typer.Option(help="σ_b², the variance of the input weights. [default: 1 − var_a]")]
+FamilyOption = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
+
 DataOption = Annotated[
     str,
     typer.Option(
         help="gmm:n=800,p=640 (also seed, separation, spread), digits, mnist, fashion-mnist, cifar10, cifar10-vgg19 (with "
         "n=2000, classes=6/8, split=test, seed, batches), or a .npy, .npz, .csv or .parquet file."
     ),
+]
+LabelsOption = Annotated[
+    str | None,
+    typer.Option(help="Labels of a file: a column by name or number, an array of an .npz, or another file."),
 ]
 StandardiseOption = Annotated[
     bool | None,
@@ -32,33 +46,18 @@ StandardiseOption = Annotated[
     ),
 ]
 Tau0Option = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
-
-def _folder(text: str) -> Path:
-    """Of an empty text pathlib makes the current folder."""
-    if not text:
-        raise typer.BadParameter("it is empty; name a folder, or . for this one.")
-    return Path(text)
-
-
-OutOption = Annotated[
-    Path | None, typer.Option(parser=_folder, metavar="<path>", help="Folder to write the results to.")
-]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(help="Where a file's labels are: a column by name or number, an array of an .npz, or another file."),
-]
-FamilyOption = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
 SeedOption = Annotated[
-    int, typer.Option(min=0, max=2**63 - 1, help="Of the weights, the order of the samples, and what is held out.")
+    int, typer.Option(min=0, max=2**63 - 1, help="Seed of the weights, the order of samples, and the held-out part.")
 ]
-
-
 SchedulerOption = Annotated[
     str | None,
     typer.Option(
         help="Compute on the workers of this Dask scheduler, tcp://host:port (extra [dask]). [default: this process]",
         show_default=False,
     ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+OutOption = Annotated[
+    Path | None, typer.Option(parser=_folder, metavar="<path>", help="Folder to write the results to.")
 ]

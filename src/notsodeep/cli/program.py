@@ -1,4 +1,4 @@
-"""The program, its commands, and what they share: streams, the spinner, and how errors are printed."""
+"""The program, its commands, and what they share: output streams, the spinner, printing of errors."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from notsodeep import __version__
-from notsodeep.cli.encoding import printable, spell_what_cannot_be_printed
-from notsodeep.cli.starting import started, stopping_at_once
+from notsodeep.cli.console import printable, spell_what_cannot_be_printed, started, stopping_at_once
 from notsodeep.errors import NotSoDeepError, NumericsWarning
 
-# No markup: what is printed may hold brackets of its own, in a path for example.
+# No markup: output may contain brackets, in a path for example.
 out = Console(highlight=False, markup=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
@@ -35,18 +34,15 @@ COMMANDS = {
     "data": ("data", "Data sets: which there are, and getting them."),
     "reproduce": ("experiments", "The explicit equal of a DEQ: experiments, report."),
     "separate": ("experiments", "Where a DEQ is worth its cost: experiments, report."),
-    "report": ("report", "The results of a run, as one page."),
+    "report": ("experiments", "The results of a run, as one page."),
 }
-"""Each command with the module of this package that defines it, and what it does in one line."""
+"""Each command with the module that defines it, and its help in one line."""
 
-_LONGEST = 1200  # characters of an error: a message that quotes an endless input keeps its beginning and its end
+_LONGEST = 1200  # characters of an error; the middle of a longer one is cut out
 
 
 class _Program(TyperGroup):
-    """The commands, each imported when it is called: torch takes seconds, and `--help` should not wait for it.
-
-    It also prints that it was stopped, which Typer does not.
-    """
+    """The commands, each imported when it is called: `--help` should not wait for torch. Prints "stopped" on Ctrl-C."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -90,14 +86,14 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 @contextmanager
 def working(message: str) -> Iterator[Any]:
-    """A spinner on the error stream, with the package's warnings as plain lines once the work is done."""
+    """Show a spinner on the error stream, then the package's warnings as plain lines."""
     with noted(), err.status(message) as status:
         yield status.update
 
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Warnings of the package as one plain line each, at the end."""
+    """Print warnings of the package as one plain line each, at the end."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NumericsWarning)
         yield
@@ -106,8 +102,7 @@ def noted() -> Iterator[None]:
 
 
 def print_json(record: dict[str, Any]) -> None:
-    """One line of JSON, which has no NaN and no infinity: they are null. Characters that standard output has no sign for are
-    escaped, so that nothing is lost."""
+    """Print one line of JSON, with null for NaN and infinity; escapes what standard output cannot encode."""
     line = json.dumps(_finite(record), ensure_ascii=False, allow_nan=False)
     typer.echo(line if printable(line) else json.dumps(_finite(record), allow_nan=False))
 
@@ -121,27 +116,27 @@ def _finite(value: Any) -> Any:
 
 
 def main() -> None:
-    """The entry point: errors of the package in one line, exit code 2."""
+    """Run the program; errors end it with one line and exit code 2."""
     started()
     spell_what_cannot_be_printed()
     try:
         app()
     except NotSoDeepError as error:
-        _refuse(str(error))
+        _fail(str(error))
     except OSError as error:
-        _refuse(f"{error.strerror or error}" + (f": {str(error.filename)[:200]}" if error.filename else "") + ".")
+        _fail(f"{error.strerror or error}" + (f": {str(error.filename)[:200]}" if error.filename else "") + ".")
     except (ArithmeticError, ValueError, RuntimeError, MemoryError) as error:
-        # Numbers that nobody foresaw end in one line too; the traceback is there for who wants to report it.
+        # Unforeseen numbers end in one line too; a traceback can be asked for.
         if os.environ.get("NOTSODEEP_TRACEBACK"):
             raise
-        _refuse(
+        _fail(
             f"{type(error).__name__}: {error}. The numbers given are beyond what this computation can hold. "
             "(NOTSODEEP_TRACEBACK=1 shows where.)"
         )
 
 
-def _refuse(message: str) -> NoReturn:
-    """Say what is wrong in one line, whatever the input that it quotes, and end with exit code 2."""
+def _fail(message: str) -> NoReturn:
+    """Print the message as one line, whatever it quotes, and exit with code 2."""
     line = "".join(
         c if c.isprintable() or "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode() for c in message
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,17 +28,16 @@ from notsodeep.cli.options import (
     VarBOption,
 )
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.cli.task import Task, load_task
+from notsodeep.data.sources import Dataset, load_split
 from notsodeep.data.standardiser import rounded_tau0
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.matching.design import design
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.files.save import save
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.checkpoint import has_begun
 from notsodeep.models.training.fit import fit
-from notsodeep.models.training.objective import measure, score
+from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.theory.architecture import Explicit, Implicit
 
@@ -43,27 +45,57 @@ _DESIGN_SAMPLES = 1000
 _VALIDATION = 0.1
 
 
-class Model(StrEnum):
-    deq = "deq"
-    matched = "matched"
-    plain = "plain"
+Model = StrEnum("Model", ["deq", "matched", "plain"])
+Optimiser = StrEnum("Optimiser", ["sgd", "adam", "adamw"])
+WellPosed = StrEnum("WellPosed", ["spectral", "monotone"])
+_OPTIMISERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
-class Optimiser(StrEnum):
-    sgd = "sgd"
-    adam = "adam"
-    adamw = "adamw"
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Data to train and to test on, in float32; y holds classes 0 … K − 1, real numbers (n, K), or is None."""
+
+    x: Tensor
+    y: Tensor | None
+    test_x: Tensor
+    test_y: Tensor | None
+    outputs: int
+    description: str
 
 
-class WellPosed(StrEnum):
-    spectral = "spectral"
-    monotone = "monotone"
+def load_task(spec: str, standardise: bool | None, labels: str | None, seed: int, need_labels: bool = True) -> Task:
+    """The data of `spec` in two parts, with labels that a network can learn."""
+    split = load_split(spec, standardise, labels, seed=seed)
+    if split.train.y is None or split.test.y is None:
+        if need_labels:
+            raise BadInput(f"{spec!r} has no labels to learn; say where they are with --labels.")
+        return _task(split.train, split.test, None, None, 0)
+    if split.train.y.is_floating_point():
+        y, test_y = (part.float().reshape(len(part), -1) for part in (split.train.y, split.test.y))
+        if bool((y == y[0]).all()):
+            raise BadInput(f"Every label of {spec!r} is the same number: there is nothing to predict.")
+        return _task(split.train, split.test, y, test_y, y.shape[1])
+    classes = split.train.y.unique()
+    if len(classes) < 2:
+        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
+    unseen = ~torch.isin(split.test.y, classes)
+    if bool(unseen.any()):
+        raise BadInput(
+            f"Class {int(split.test.y[unseen][0])} of {spec!r} is among the test samples only; it has too few samples to learn."
+        )
+    y, test_y = (torch.searchsorted(classes, part) for part in (split.train.y, split.test.y))
+    return _task(split.train, split.test, y, test_y, len(classes))
+
+
+def _task(train: Dataset, test: Dataset, y: Tensor | None, test_y: Tensor | None, outputs: int) -> Task:
+    description = f"{train.description}; {len(test.x)} to test on"
+    return Task(train.x.float(), y, test.x.float(), test_y, outputs, description)
 
 
 @app.command("train")
 def train_command(
     model: Annotated[
-        Model, typer.Option(help="deq, the explicit network matched to it, or the plain one of as many layers.")
+        Model, typer.Option(help="deq, the explicit network matched to it, or a plain one of as many layers.")
     ] = Model.deq,
     data: DataOption = "digits",
     labels: LabelsOption = None,
@@ -71,13 +103,13 @@ def train_command(
     var_a: VarAOption = 0.2,
     var_b: VarBOption = None,
     family: FamilyOption = "auto",
-    width: Annotated[int, typer.Option(help="Units of each layer.")] = 1024,
+    width: Annotated[int, typer.Option(help="Units per layer.")] = 1024,
     epochs: Annotated[int, typer.Option(help="Epochs of training on all weights; 0 fits the readout only.")] = 0,
     optimiser: Annotated[Optimiser, typer.Option(help="Which optimiser.")] = Optimiser.adam,
-    rate: Annotated[float, typer.Option(help="Its rate, which falls to zero like a cosine.")] = 1e-2,
-    batch: Annotated[int, typer.Option(help="Samples a step.")] = 128,
+    rate: Annotated[float, typer.Option(help="Learning rate; it falls to zero like a cosine.")] = 1e-2,
+    batch: Annotated[int, typer.Option(help="Samples per step.")] = 128,
     patience: Annotated[
-        int | None, typer.Option(help="Stop after so many epochs without progress on a tenth of the training data.")
+        int | None, typer.Option(help="Stop after this many epochs without progress on a tenth of the training data.")
     ] = None,
     well_posed: Annotated[
         WellPosed | None, typer.Option(help="Keep the DEQ solvable while it is trained; slow for wide ones.")
@@ -85,7 +117,7 @@ def train_command(
     seed: SeedOption = 0,
     standardise: StandardiseOption = None,
     out: Annotated[Path | None, typer.Option(help="The file to write, NAME.safetensors.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run of this --out that was stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run of this --out.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Train a network: its readout in closed form, then, with --epochs, all its weights."""
@@ -100,7 +132,8 @@ def train_command(
         task = load_task(data, standardise, labels, seed)
         assert task.y is not None
         say(f"building the {model.value} network")
-        network = _network(model, Implicit(activation, var_a, var_b), family, task, width, well_posed, draw)
+        net = Implicit(activation, var_a, var_b)
+        network = _network(model, net, task, width, family=family, well_posed=well_posed, draw=draw)
         if not going_on:
             say("fitting the readout")
             ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
@@ -108,8 +141,20 @@ def train_command(
             if epochs and not task.y.is_floating_point():
                 scale_to_logits(network, Batches(task.x, task.y, 1024, draw))
     if epochs:
-        with noted():
-            history = _train(network, task, epochs, optimiser, rate, batch, patience, seed, draw, checkpoint, resume)
+        if not 0.0 < rate < float("inf"):
+            raise BadInput(f"--rate must be a positive number, got {rate:g}.")
+        training, validation = _held_out(task, patience, seed)
+        with noted(), _advised(rate):
+            history = fit(
+                network,
+                Batches(*training, batch, draw),
+                epochs,
+                optimiser=_OPTIMISERS[optimiser](network.parameters(), lr=rate),
+                validation=validation,
+                patience=patience,
+                checkpoint=checkpoint,
+                resume=resume,
+            )
         rows.append({"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task))
     record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": measure(task.y)}
     record |= {"results": rows, "seconds": round(time.perf_counter() - started, 1)}
@@ -122,14 +167,14 @@ def train_command(
 
 def _print(record: dict[str, Any]) -> None:
     stdout.print(f"data: {record['data']}")
-    stdout.print(f"network: {record['network']}, {record['width']} units a layer")
+    stdout.print(f"network: {record['network']}, {record['width']} units per layer")
     stdout.print(_table(record["results"], record["measure"]))
     kept = f"written: {record['file']}" if "file" in record else "not kept: --out FILE.safetensors keeps it"
     stdout.print(f"{record['seconds']} s; {kept}")
 
 
 def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
-    """Where a run writes itself down: beside its result. What cannot be written is refused before the work."""
+    """The checkpoint of a run, next to its result; raises before the work where --out cannot be written."""
     if out is None:
         if resume:
             raise BadInput("--resume goes on with the run of a file; name it with --out.")
@@ -145,9 +190,10 @@ def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
 def _network(
     model: Model,
     net: Implicit,
-    family: str,
     task: Task,
     width: int,
+    *,
+    family: str,
     well_posed: WellPosed | None,
     draw: torch.Generator,
 ) -> DEQ | ENN:
@@ -163,45 +209,23 @@ def _network(
     return ENN(explicit, features, width, task.outputs, readout_bias=True, generator=draw)
 
 
-def _train(
-    network: DEQ | ENN,
-    task: Task,
-    epochs: int,
-    optimiser: Optimiser,
-    rate: float,
-    batch: int,
-    patience: int | None,
-    seed: int,
-    draw: torch.Generator,
-    checkpoint: Path | None,
-    resume: bool,
-) -> Any:
-    if not 0.0 < rate < float("inf"):
-        raise BadInput(f"--rate must be a positive number, got {rate:g}.")
-    kinds: dict[Optimiser, Any] = {
-        Optimiser.sgd: torch.optim.SGD,
-        Optimiser.adam: torch.optim.Adam,
-        Optimiser.adamw: torch.optim.AdamW,
-    }
-    x, y, validation = task.x, task.y, None
+def _held_out(task: Task, patience: int | None, seed: int) -> tuple[tuple[Tensor, Tensor], Batches | None]:
+    """(x, y) to train on and, with patience, a tenth of them as validation batches."""
+    x, y = task.x, task.y
     assert y is not None
-    if patience is not None:
-        held = max(1, round(_VALIDATION * len(x)))
-        # By a generator of its own: a resumed run must hold out the same samples.
-        order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-        validation = Batches(x[order[:held]], y[order[:held]], 1024)
-        x, y = x[order[held:]], y[order[held:]]
+    if patience is None:
+        return (x, y), None
+    held = max(1, round(_VALIDATION * len(x)))
+    # By a generator of its own: a resumed run must hold out the same samples.
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    return (x[order[held:]], y[order[held:]]), Batches(x[order[:held]], y[order[:held]], 1024)
+
+
+@contextmanager
+def _advised(rate: float) -> Iterator[None]:
+    """Add the options of the command that help to the message of `NotConverged`."""
     try:
-        return fit(
-            network,
-            Batches(x, y, batch, draw),
-            epochs,
-            optimiser=kinds[optimiser](network.parameters(), lr=rate),
-            validation=validation,
-            patience=patience,
-            checkpoint=checkpoint,
-            resume=resume,
-        )
+        yield
     except NotConverged as error:
         raise NotConverged(
             f"{error} Here: a --rate below {rate:g}, or --well-posed spectral for a DEQ.", **error.data

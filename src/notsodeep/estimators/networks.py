@@ -17,8 +17,8 @@ from notsodeep.estimators.base import Classifies, Learner, Regresses, Standardis
 from notsodeep.matching.design import design
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit as train
+from notsodeep.models.training.objective import Batches
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.theory.architecture import Explicit, Implicit
 

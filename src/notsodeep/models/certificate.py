@@ -1,4 +1,4 @@
-"""What a compiled network keeps of its DEQ, measured."""
+"""The certificate of a compiled network: measurements against its DEQ."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notsodeep.matching.solve import Comparison
 
 @dataclass(frozen=True)
 class Score:
-    """A figure of the DEQ and of the explicit network on held-out samples."""
+    """One score of the DEQ and of the explicit network on held-out samples."""
 
     name: str
     deq: float
@@ -25,47 +25,59 @@ class Score:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was kept, and what was gained.
+    """Fidelity and cost of a compiled network, measured against its DEQ.
 
-    ``kernel_gap`` is ‖G* − G‖/‖G*‖ of the exact infinite-width kernels on ``kernel_samples`` of the ``samples``. It speaks for
-    random weights, so for a trained DEQ what counts is ``output_error`` (root mean square, relative to the outputs' spread) and
-    ``agreement`` (share of equal answers) on held-out samples. ``scores`` compare both networks on the given y, held out too.
-    ``measured_speedup`` is in one run on ``batch`` samples, ``expected_speedup`` the ratio of ``flops`` a sample.
+    `kernel_gap` is about random weights; for a trained DEQ, `output_error` and `agreement` on held-out samples count.
     """
 
     kernel_gap: float
+    """‖G* − G‖/‖G*‖ of the exact infinite-width kernels"""
     kernel_samples: int
+    """samples that `kernel_gap` was measured on"""
     samples: int
+    """samples given"""
     scalars: tuple[Comparison, ...]
+    """scalars that decide the kernel, of both networks"""
     evaluations: int
+    """evaluations of the DEQ's map per batch"""
     deq_flops: int
+    """FLOPs of the DEQ per sample"""
     explicit_flops: int
+    """FLOPs of the explicit network per sample"""
     deq_seconds: float
+    """time of the DEQ for a batch"""
     explicit_seconds: float
+    """time of the explicit network for a batch"""
     batch: int
-    trained: bool
+    """samples of a timed batch"""
+    trained: bool = False
+    """whether the DEQ's hidden weights were trained"""
     distilled_epochs: int = 0
+    """epochs of distillation"""
     output_error: float | None = None
+    """root mean square error of the outputs, relative to their spread"""
     agreement: float | None = None
+    """share of samples with the same answer"""
     held_out: int = 0
+    """samples held out"""
     scores: tuple[Score, ...] = ()
+    """scores of both networks on the given y"""
     notes: tuple[str, ...] = ()
+    """remarks for the reader"""
 
     @property
     def expected_speedup(self) -> float:
+        """Ratio of the FLOPs."""
         return self.deq_flops / self.explicit_flops
 
     @property
     def measured_speedup(self) -> float:
+        """Ratio of the times."""
         return self.deq_seconds / self.explicit_seconds
 
     def summary(self) -> str:
-        """One table: what was kept, what was gained."""
-        of = (
-            f"{self.kernel_samples}"
-            if self.kernel_samples == self.samples
-            else f"{self.kernel_samples} of {self.samples}"
-        )
+        """One table of all measurements, as text."""
+        of = f"{self.kernel_samples}" + (f" of {self.samples}" if self.kernel_samples != self.samples else "")
         table = Table("", "DEQ", "explicit", "kept", box=box.SIMPLE_HEAD)
         for column in table.columns[1:]:
             column.justify = "right"
@@ -81,7 +93,7 @@ class Certificate:
             table.add_row(score.name, f"{score.deq:.4f}", f"{score.explicit:.4f}", change)
         table.add_row("evaluations of the map", f"{self.evaluations}", "0", "")
         flops = [f"{count / 1e6:.3g}" for count in (self.deq_flops, self.explicit_flops)]
-        table.add_row("MFLOP a sample", *flops, f"{self.expected_speedup:.1f}× fewer")
+        table.add_row("MFLOP per sample", *flops, f"{self.expected_speedup:.1f}× fewer")
         times = [f"{1e3 * seconds:.3g}" for seconds in (self.deq_seconds, self.explicit_seconds)]
         table.add_row(f"ms for {self.batch} samples", *times, f"{self.measured_speedup:.1f}× faster")
         stream = io.StringIO()
@@ -93,8 +105,5 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for JSON."""
-        return {
-            **dataclasses.asdict(self),
-            "expected_speedup": self.expected_speedup,
-            "measured_speedup": self.measured_speedup,
-        }
+        speedups = {"expected_speedup": self.expected_speedup, "measured_speedup": self.measured_speedup}
+        return dataclasses.asdict(self) | speedups

@@ -1,4 +1,4 @@
-"""From a DEQ to an explicit network that needs no iterations, with a certificate."""
+"""The compiler from a DEQ to an explicit network without iterations, with a certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.arguments import count, flag, generator as checked_generator
@@ -24,9 +24,8 @@ from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit
-from notsodeep.models.training.objective import measure, score
+from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
@@ -39,24 +38,28 @@ _BATCH, _RATE = 128, 3e-3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compiled:
-    """The explicit network, the design that it follows, and what it keeps of the DEQ."""
+    """An explicit network compiled from a DEQ."""
 
     network: ENN
+    """the explicit network"""
     design: Design
+    """the design of its activations"""
     certificate: Certificate
+    """measurements of both networks"""
 
     def __repr__(self) -> str:
         return f"Compiled({self.design.net} → {self.design.explicit})"
 
     def summary(self) -> str:
+        """Both networks and the table of the certificate, as text."""
         return f"{self.design.net}  →  {self.design.explicit}\n{self.certificate.summary()}"
 
     def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
-        """The network as one ONNX file."""
+        """Write the network as one ONNX file; see `ENN.to_onnx`."""
         return self.network.to_onnx(path, check=check)
 
     def to_source(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The network as the text of a program that needs torch alone; also written to `path`, if given."""
+        """The network as the text of a program that needs torch alone; see `ENN.to_source`."""
         return self.network.to_source(path)
 
 
@@ -71,17 +74,33 @@ def compile_deq(
     progress: bool = True,
     generator: torch.Generator | None = None,
 ) -> Compiled:
-    """The explicit network matched to `deq` on data like x, (n, p), with its design and a certificate.
+    """The explicit network matched to `deq` on data like x, with its design and a certificate.
 
-    1. The activations are designed so that both have the same kernel on x (see `design`; `family` as there).
-    2. As many units as the DEQ (or `width`), with random weights; for a *trained* DEQ, with the weights of its linear response
-       instead: h* ≈ (I − W D̄)⁻¹ u, D̄ the mean slopes of φ.
-    3. Where the DEQ has a readout, the network's own is fitted to the DEQ's outputs on four fifths of x, in closed form.
-    4. `distil` epochs of training on those outputs, all weights, if asked (with a bar of its progress), and the readout once
-       more.
+    1. The activations are designed to give both networks the same kernel on x (see `design`).
+    2. The weights are random; for a *trained* DEQ, those of its linear response h* ≈ (I − W D̄)⁻¹ u, D̄ the mean slopes of φ.
+    3. The readout, if the DEQ has one, is fitted to the DEQ's outputs on four fifths of x, in closed form.
+    4. `distil` epochs of training on those outputs, all weights, and the readout once more.
 
-    The certificate is measured on the fifth of x that was held out. With y, the features of both are also read out by ridge
-    regression: accuracy for whole numbers, R² for real ones.
+    The certificate is measured on the fifth of x that was held out. With y, ridge readouts of the features of both networks are
+    compared too: by accuracy for classes, by R² for real numbers.
+
+    Args:
+        deq: A DEQ of an `Implicit` network, trained or not.
+        x: Samples, (n, p).
+        y: Classes (n,), or real numbers (n,) or (n, K), to compare both networks on.
+        family: The family of the activations, as in `design`.
+        width: Units per layer; None takes the DEQ's.
+        distil: Epochs of training on the DEQ's outputs.
+        progress: Show a progress bar while distilling.
+        generator: Draws the weights and the held-out samples; None uses a fixed seed.
+
+    Returns:
+        The network, its design and its certificate.
+
+    Raises:
+        BadInput: `deq` is not a DEQ of an `Implicit`, has no readout to distil, or x or y do not fit.
+        NoMatch: The chosen family has no network with the DEQ's kernel.
+        NotConverged: An equilibrium of the DEQ was not found.
     """
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
@@ -110,28 +129,27 @@ def compile_deq(
     train, test = _split(len(rows), draw)
     if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
         _start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
-    outputs = None
-    if deq.out_features is not None:
-        outputs = in_batches(deq, rows)
-        _fit_readout(network, rows[train], outputs[train])
-        if distil:
-            _distil(network, rows[train], outputs[train], distil, draw, progress)
-            _fit_readout(network, rows[train], outputs[train])
-    certificate = _certify(deq, network, found, rows, test, outputs, trained, distil, notes)
+    twins = _Twins(deq, network, rows, train, test, None if deq.out_features is None else in_batches(deq, rows))
+    twins.fit_readout()
+    if distil:
+        twins.distil(distil, draw, progress)
+        twins.fit_readout()
+    certificate = twins.certificate(found, notes)
+    certificate = replace(certificate, trained=trained, distilled_epochs=distil)
     if labels is not None and len(test):
-        certificate = replace(certificate, scores=_scores(deq, network, rows, labels, outputs, train, test))
+        certificate = replace(certificate, scores=twins.scores(labels))
     return Compiled(network, found, certificate)
 
 
 def _design(deq: DEQ, x: Tensor, family: str, trained: bool) -> tuple[Design, list[str]]:
-    """The design for the DEQ's own variances as they are now, at the data's τ0."""
+    """The design for the present variances of the DEQ at the data's τ0, and notes on it."""
     net, radius, notes = deq.net, root_mean_square_norm(x), []
     assert isinstance(net, Implicit)
     if not trained:
         found = design(net, x=x, tau0=radius, family=family)
     else:
         with warnings.catch_warnings():
-            # Bounds for random weights: whether a trained A contracts, its own solver says.
+            # These warnings are about random weights; whether a trained A contracts, its own solver finds out.
             warnings.simplefilter("ignore", NumericsWarning)
             try:
                 found = design(_present(deq, net), x=x, tau0=radius, family=family)
@@ -163,127 +181,123 @@ def _present(deq: DEQ, net: Implicit) -> Implicit:
 
 
 def _split(n: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Four fifths to fit on, one fifth held out; none where there are fewer than ten."""
+    """Indices to fit on and indices held out: a fifth of n, none where n < 10."""
     order = torch.randperm(n, generator=draw, device=draw.device).cpu()
     held = int(_HELD_OUT * n) if n >= _ENOUGH else 0
     return order[held:], order[:held]
 
 
-def _fit_readout(network: ENN, x: Tensor, targets: Tensor) -> None:
-    chosen = best_readout(network.features, x, targets)
-    assert network.readout.weight is not None
-    assert network.readout.bias is not None
-    with torch.no_grad():
-        network.readout.weight.copy_(chosen.weight)
-        network.readout.bias.copy_(chosen.bias)
+@dataclass(frozen=True, eq=False)
+class _Twins:
+    """A DEQ and its explicit network on the samples x, with the indices to fit on and to test on, and the DEQ's outputs."""
 
+    deq: DEQ
+    network: ENN
+    x: Tensor
+    train: Tensor
+    test: Tensor
+    outputs: Tensor | None
 
-def _scores(
-    deq: DEQ, network: ENN, x: Tensor, labels: Targets, outputs: Tensor | None, train: Tensor, test: Tensor
-) -> tuple[Score, ...]:
-    """Both networks' own outputs on y, where they are made for it, and ridge readouts of their features."""
-    targets, y, measured = labels.read().to(x), labels.y[test], measure(labels.y)
-    found = []
-    fits = outputs is not None and (
-        outputs.shape[1] >= targets.shape[1] if labels.classes is not None else outputs.shape[1] == targets.shape[1]
-    )
-    if outputs is not None and fits and "readout" in deq.changed():
-        theirs, ours = outputs[test], in_batches(network, x[test])
-        found.append(Score(f"{measured}, own readout", score(theirs, y), score(ours, y)))
+    def fit_readout(self) -> None:
+        """Fit the network's readout, if it has one, to the DEQ's outputs."""
+        if self.outputs is None:
+            return
+        chosen, readout = (
+            best_readout(self.network.features, self.x[self.train], self.outputs[self.train]),
+            self.network.readout,
+        )
+        assert readout.weight is not None
+        assert readout.bias is not None
+        with torch.no_grad():
+            readout.weight.copy_(chosen.weight)
+            readout.bias.copy_(chosen.bias)
 
-    def ridge(features: Features) -> float:
-        readout = best_readout(features, x[train], targets[train])
-        return score(readout(in_batches(features, x[test])), y)
+    def distil(self, epochs: int, generator: torch.Generator, progress: bool) -> None:
+        """Train all weights by Adam with a cosine rate on ‖network(x) − outputs‖² relative to the outputs' spread."""
+        assert self.outputs is not None
+        wanted = self.outputs[self.train]
+        spread = float((wanted - wanted.mean(0)).square().mean()) or 1.0
+        fit(
+            self.network,
+            Batches(self.x[self.train], wanted, _BATCH, generator),
+            epochs,
+            optimiser=torch.optim.Adam(self.network.parameters(), lr=_RATE),
+            loss=lambda out, y: functional.mse_loss(out, y) / spread,
+            progress="distilling" if progress else False,
+        )
 
-    found.append(Score(f"{measured}, ridge readout", ridge(deq.features), ridge(network.features)))
-    return tuple(found)
+    def scores(self, labels: Targets) -> tuple[Score, ...]:
+        """Scores of both networks' own outputs, where they are meant for y, and of ridge readouts of their features."""
+        targets, outputs, test, found = labels.read().to(self.x), self.outputs, self.test, []
+        y, measured = labels.y[test], measure(labels.y)
+        if outputs is not None and "readout" in self.deq.changed():
+            classes, spare = labels.classes is not None, outputs.shape[1] - targets.shape[1]
+            if spare == 0 or (classes and spare > 0):
+                scores = (score(out, y) for out in (outputs[test], in_batches(self.network, self.x[test])))
+                found.append(Score(f"{measured}, own readout", *scores))
 
+        def ridge(features: Features) -> float:
+            readout = best_readout(features, self.x[self.train], targets[self.train])
+            return score(readout(in_batches(features, self.x[test])), y)
 
-@torch.no_grad()
-def _certify(
-    deq: DEQ,
-    network: ENN,
-    found: Design,
-    x: Tensor,
-    test: Tensor,
-    outputs: Tensor | None,
-    trained: bool,
-    distilled: int,
-    notes: list[str],
-) -> Certificate:
-    measured = found.measured
-    assert measured is not None
-    rows = x[:_TIMED_ROWS]
-    seconds = _times([lambda: deq(rows), lambda: network(rows)], x.device)
-    evaluations = deq.solve(rows).evaluations
-    error = agreement = None
-    if not len(test):
-        notes = [*notes, f"With {len(x)} samples none are held out, so the network's answers are not measured."]
-    elif outputs is not None and deq.changed():  # a readout as it was drawn gives no answers worth keeping
-        ours, theirs = in_batches(network, x[test]), outputs[test]
-        spread = (theirs - outputs.mean(0)).square().mean().clamp(min=torch.finfo(x.dtype).tiny)
-        error = float(((ours - theirs).square().mean() / spread).sqrt())
-        if theirs.shape[1] > 1:
-            agreement = float((ours.argmax(1) == theirs.argmax(1)).double().mean())
-    return Certificate(
-        kernel_gap=measured.gap,
-        kernel_samples=measured.samples,
-        samples=len(x),
-        scalars=found.comparisons,
-        evaluations=evaluations,
-        deq_flops=deq.flops(evaluations),
-        explicit_flops=network.flops(),
-        deq_seconds=seconds[0],
-        explicit_seconds=seconds[1],
-        batch=len(rows),
-        trained=trained,
-        distilled_epochs=distilled,
-        output_error=error,
-        agreement=agreement,
-        held_out=len(test),
-        notes=tuple(notes),
-    )
+        found.append(Score(f"{measured}, ridge readout", ridge(self.deq.features), ridge(self.network.features)))
+        return tuple(found)
+
+    @torch.no_grad()
+    def certificate(self, found: Design, notes: list[str]) -> Certificate:
+        """Kernel gap, cost and speed of both networks, and the error of the outputs on held-out samples."""
+        deq, network, x, test, measured = self.deq, self.network, self.x, self.test, found.measured
+        assert measured is not None
+        rows = x[:_TIMED_ROWS]
+        seconds = _times([lambda: deq(rows), lambda: network(rows)], x.device)
+        evaluations = deq.solve(rows).evaluations
+        error = agreement = None
+        if not len(test):
+            notes = [*notes, f"With {len(x)} samples none are held out, so the network's answers are not measured."]
+        elif self.outputs is not None and deq.changed():  # a readout as it was drawn gives no answers worth keeping
+            ours, theirs = in_batches(network, x[test]), self.outputs[test]
+            spread = (theirs - self.outputs.mean(0)).square().mean().clamp(min=torch.finfo(x.dtype).tiny)
+            error = float(((ours - theirs).square().mean() / spread).sqrt())
+            if theirs.shape[1] > 1:
+                agreement = float((ours.argmax(1) == theirs.argmax(1)).double().mean())
+        return Certificate(
+            kernel_gap=measured.gap,
+            kernel_samples=measured.samples,
+            samples=len(x),
+            scalars=found.comparisons,
+            evaluations=evaluations,
+            deq_flops=deq.flops(evaluations),
+            explicit_flops=network.flops(),
+            deq_seconds=seconds[0],
+            explicit_seconds=seconds[1],
+            batch=len(rows),
+            output_error=error,
+            agreement=agreement,
+            held_out=len(test),
+            notes=tuple(notes),
+        )
 
 
 def _times(calls: list[Callable[[], object]], device: torch.device) -> list[float]:
-    """The best of several runs of each, in turn, so that a busy machine slows all of them."""
+    """Best time of several runs of each call, in turn: a busy machine then slows all of them."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
     best = [math.inf] * len(calls)
     for _ in range(_TIMED_RUNS):
         for k, call in enumerate(calls):
-            _wait(device)
+            wait(device)
             started = time.perf_counter()
             call()
-            _wait(device)
+            wait(device)
             best[k] = min(best[k], time.perf_counter() - started)
     return best
 
 
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _distil(
-    network: nn.Module, x: Tensor, targets: Tensor, epochs: int, generator: torch.Generator, progress: bool
-) -> None:
-    """Adam with a cosine rate on ‖network(x) − targets‖² relative to the targets' spread, in place, all weights."""
-    spread = float((targets - targets.mean(0)).square().mean()) or 1.0
-    fit(
-        network,
-        Batches(x, targets, _BATCH, generator),
-        epochs,
-        optimiser=torch.optim.Adam(network.parameters(), lr=_RATE),
-        loss=lambda out, wanted: functional.mse_loss(out, wanted) / spread,
-        progress="distilling" if progress else False,
-    )
-
-
 @torch.no_grad()
 def _start_from_linear_response(network: ENN, deq: DEQ, x: Tensor, tau0: float) -> None:
-    """Give `network` the DEQ's directions: h* ≈ (I − W D̄)⁻¹ u, with D̄ the mean slope of φ at each unit's h* on x.
+    """Set the weights of `network` to the DEQ's linear response h* ≈ (I − W D̄)⁻¹ u, D̄ the mean slopes of φ at h* on x.
 
-    The first layer gets those rows, scaled to the deviation τ0 of its pre-activations that the design was made for; later
-    layers pass them on unchanged. On digits this halves the error that random weights leave.
+    The first layer gets that matrix, scaled to the deviation τ0 of pre-activations that the design assumes; later layers pass
+    its features on. On digits this halves the error that random weights leave.
     """
     weight, u = deq.terms(x)
     state = deq.solve(x).value / deq.form.output

@@ -33,21 +33,39 @@ Function = Callable[[Tensor], Tensor]
 _SUBJECT = Subject(
     "The equilibrium of the DEQ", " Or make the map contractive: a smaller var_a, or DEQ(well_posed='spectral')."
 )
-_SAMPLE = 4096  # entries of a weight that tell whether it was trained
+_SAMPLE = 4096  # entries of a weight that are compared to see whether it was trained
 
 
 class DEQ(nn.Module):
     """z* = φ(h*)/√m, h* = σ_a A z* + σ_b B x (+ c), and out = R z*; A, B and R of N(0, 1) at the start.
 
-    `net` is an `Implicit`; its φ is centred for data of root mean square norm `tau0`, which should be that of your data.
-    Without `out_features` the module returns its features z*. `frozen` names weights that are not trained: "A", "B", "readout";
-    `learn_variances` trains σ_a² and σ_b² too. `well_posed="spectral"` or `"monotone"` keeps the map solvable while A is
-    trained (see `well_posed.py`).
-
-    The gradient is exact unless `adjoint` says otherwise. A state that is not found raises `NotConverged` (`throw=False`: the
-    best one is returned; `solve` tells which samples failed).
-
     Ref: docs/theory.md, section 1.
+
+    Args:
+        net: An `Implicit`; its φ is centred at `tau0`.
+        in_features: Features p of a sample.
+        width: Units m.
+        out_features: Outputs; None returns the features z*.
+        solver: Solver of the equilibrium; Anderson by default, Broyden with well_posed="monotone".
+        adjoint: Method of the gradient; the exact `ImplicitAdjoint` by default.
+        tol: Residual at which a sample has converged; None depends on the dtype.
+        relative: Whether `tol` is relative to the size of the state.
+        max_steps: Steps after which the solver stops.
+        precision: Precision of the steps; the answer is always refined in that of the weights.
+        throw: Raise `NotConverged` for a state that is not found; False returns the best one, and `solve` names the samples.
+        atol: Absolute tolerance added to the relative one.
+        tau0: Root mean square norm of the data that φ is centred for.
+        bias: Whether there is a c.
+        readout_bias: Whether the readout has a bias.
+        frozen: Weights that are not trained: "A", "B", "readout".
+        learn_variances: Whether σ_a² and σ_b² are trained too.
+        well_posed: "spectral" or "monotone" keeps the map solvable while A is trained; see `well_posed.py`.
+        generator: Draws the weights.
+        device: Device of the weights.
+        dtype: Dtype of the weights.
+
+    Raises:
+        BadInput: An argument does not fit.
     """
 
     def __init__(
@@ -111,7 +129,7 @@ class DEQ(nn.Module):
     def _log_variances(self, well_posed: str | None) -> nn.Parameter:
         if not isinstance(self.net, Implicit) or well_posed is not None:
             raise BadInput(
-                "learn_variances goes with an Implicit network, and without well_posed: A is bounded for a fixed σ_a."
+                "learn_variances needs an Implicit network without well_posed, which bounds A for a fixed σ_a."
             )
         return nn.Parameter(torch.tensor([self.net.var_a, self.net.var_b], dtype=torch.float64).log().to(self.A))
 
@@ -123,7 +141,7 @@ class DEQ(nn.Module):
         return deviations[0] / math.sqrt(self.width), deviations[1]
 
     def terms(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(W, u) of the state's equation φ(W s + u) = s, s = √m z: W = σ_a A/√m, (m, m), and u = σ_b B x (+ c), (n, m)."""
+        """(W, u) of the equation s = φ(W s + u), s = √m z: W = σ_a A/√m, (m, m), and u = σ_b B x (+ c), (n, m)."""
         x = module_input(x, self.in_features, self.B, "DEQ")
         recurrent, inward = self.scales()
         if isinstance(self.net, Stacked):  # whatever training does, the layers stay a chain
@@ -143,7 +161,7 @@ class DEQ(nn.Module):
         x = module_input(x, self.in_features, self.B, "DEQ")
         if x.numel() == 0:
             raise BadInput(f"x has shape {tuple(x.shape)}: there is no sample to solve for.")
-        # The state is solved for in the weights' own precision: in a lower one no residual below its rounding is reached.
+        # In the weights' own precision: in a lower one no residual below its rounding is reached.
         with torch.autocast(x.device.type, enabled=False):
             weight, u = self.terms(x.reshape(-1, self.in_features))
             start = self._swept(weight, u)
@@ -164,7 +182,7 @@ class DEQ(nn.Module):
         return value
 
     def _swept(self, weight: Tensor, u: Tensor) -> Tensor:
-        """φ(u), and one step for each further block: where the weights are nilpotent, that is the equilibrium."""
+        """φ(u) and one step per further block of a `Stacked`: its weights are nilpotent, so that is the equilibrium."""
         s = self.form.phi(u)
         for _ in range(len(self.net.layers) - 1 if isinstance(self.net, Stacked) else 0):
             s = self.step(s, weight, u)
@@ -183,7 +201,7 @@ class DEQ(nn.Module):
         return out
 
     def flops(self, evaluations: int) -> int:
-        """Multiplications and additions of the matrix products, a sample, with so many evaluations of the map."""
+        """Multiplications and additions of the matrix products per sample, with this many evaluations of the map."""
         evaluations = count(evaluations, "evaluations", least=0)
         return 2 * (self.width * self.in_features + evaluations * self.width**2) + self.readout.flops()
 
@@ -194,21 +212,21 @@ class DEQ(nn.Module):
         *,
         check: bool = True,
     ) -> Path:
-        """Write the model as one ONNX file, its equilibrium a loop or so many steps (see `export.to_onnx`)."""
+        """Write the model as one ONNX file; `how` is `Loop()` or `Steps(count)`. See `nsd.models.to_onnx`."""
         return to_onnx(self, path, how=how, check=check)
 
     def changed(self) -> frozenset[str]:
-        """Which of "A", "B", "bias", "variances" and "readout" are no longer those that the module was made with."""
+        """Those of "A", "B", "bias", "variances" and "readout" that differ from what the module was made with."""
         return frozenset(name for name, now in self._sample().items() if _differ(now, self._start.get(name)))
 
     def mark_changed(self, names: Iterable[str]) -> None:
-        """Take the weights as they are for those that the module was made with, but for those named."""
+        """Take the present weights, except those named, for what the module was made with."""
         changed = choices(names, "names", ("A", "B", "bias", "variances", "readout"))
         self._start = {name: now for name, now in self._sample().items() if name not in changed}
 
     @torch.no_grad()
     def _sample(self) -> dict[str, Tensor]:
-        """Some entries of each weight, to know it by."""
+        """Some entries of each weight, to recognise it."""
         weights = {"A": self.A, "B": self.B, "bias": self.bias}
         weights |= {"variances": self.log_variances, "readout": self.readout.weight}
         flat = {name: weight.detach().flatten() for name, weight in weights.items() if weight is not None}
@@ -223,7 +241,7 @@ class DEQ(nn.Module):
 
 
 def _differ(now: Tensor, start: Tensor | None) -> bool:
-    """Beyond what the rounding of a conversion in between explains."""
+    """Whether they differ by more than the rounding of a conversion in between."""
     if start is None:
         return True
     coarse = {torch.bfloat16, torch.float16} & {now.dtype, start.dtype}
@@ -233,7 +251,7 @@ def _differ(now: Tensor, start: Tensor | None) -> bool:
 
 @dataclass(frozen=True)
 class _Form:
-    """φ as it is applied, and the factors before A, before B and after φ."""
+    """φ as applied, and the factors of A, of B and of φ's value."""
 
     phi: Function
     recurrent: float
@@ -249,6 +267,6 @@ def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Form:
     if not isinstance(net, Implicit):
         raise BadInput(f"DEQ takes an Implicit network, got {type(net).__name__}; an ENN takes an Explicit one.")
     root = math.sqrt(width)
-    with torch.device("cpu"):  # the offset is a number, wherever the weights are being made
+    with torch.device("cpu"):  # the offset is a number, on whatever device the weights are made
         phi = net.centred(tau0).phi
     return _Form(phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)

@@ -23,10 +23,22 @@ from notsodeep.theory.architecture import Explicit
 class ENN(nn.Module):
     """x^(l) = σ_l(W_l x^(l−1))/√m_l for l = 1 … L, and out = R x^(L); all weights N(0, 1) at the start.
 
-    `width` is one number, or one a layer. Without `out_features` the module returns its features x^(L). `frozen` names weights
-    that are not trained: "hidden", "readout".
-
     Ref: docs/theory.md, section 5.
+
+    Args:
+        net: An `Explicit`, with the activations σ_1 … σ_L.
+        in_features: Features p of a sample.
+        width: Units m_l, one number or one per layer.
+        out_features: Outputs; None returns the features x^(L).
+        bias: Whether the layers have biases.
+        readout_bias: Whether the readout has a bias.
+        frozen: Weights that are not trained: "hidden", "readout".
+        generator: Draws the weights.
+        device: Device of the weights.
+        dtype: Dtype of the weights.
+
+    Raises:
+        BadInput: An argument does not fit.
     """
 
     def __init__(
@@ -66,6 +78,7 @@ class ENN(nn.Module):
 
     @property
     def width(self) -> int:
+        """Units of the last layer."""
         return self.widths[-1]
 
     def features(self, x: Tensor) -> Tensor:
@@ -82,17 +95,16 @@ class ENN(nn.Module):
         return out
 
     def flops(self) -> int:
-        """Multiplications and additions of the matrix products, a sample."""
+        """Multiplications and additions of the matrix products per sample."""
         hidden: int = sum(2 * weight.numel() for weight in self.weights)
         return hidden + self.readout.flops()
 
     def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
-        """Write the network as one ONNX file, checked against this module (see `export.to_onnx`)."""
+        """Write the network as one ONNX file, checked against this module; see `nsd.models.to_onnx`."""
         return to_onnx(self, path, check=check)
 
     def to_source(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The text of a program that holds the network and its weights, and needs torch alone; also written to `path`, if
-        given."""
+        """The text of a program with the network and its weights that needs torch alone; also written to `path`, if given."""
         text = to_source(self)
         if path is not None:
             write_whole(checked_path(path), lambda to: to.write_text(text, encoding="utf-8"))
@@ -104,7 +116,7 @@ class ENN(nn.Module):
 
 
 class Readout(nn.Module):
-    """out = R z (+ c), R of N(0, 1): z carries its own 1/√m. Without `out_features`, out = z."""
+    """out = R z (+ c), R of N(0, 1); z includes the factor 1/√m. Without `out_features`, out = z."""
 
     def __init__(
         self,
@@ -138,7 +150,7 @@ def gaussian(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> nn.Parameter:
-    """A (rows, columns) parameter of N(0, 1), drawn on the generator's own device: the same numbers wherever it ends up."""
+    """A (rows, columns) parameter of N(0, 1), drawn on the generator's device: the same numbers on every device."""
     place = torch.device("cpu" if device is None else device)
     if place.type != "meta":
         what = f"A weight of {rows} × {columns}"
@@ -149,7 +161,7 @@ def gaussian(
 
 
 def _scaled(fresh: Tensor, factor: float) -> Tensor:
-    """factor·fresh, in place where no gradient needs what was there."""
+    """factor·fresh, in place where no gradient needs the old values."""
     return fresh * factor if torch.is_grad_enabled() else fresh.mul_(factor)
 
 

@@ -25,11 +25,26 @@ from notsodeep.fixed_points.solvers import Anderson, Solver
 class ReluDEQ(nn.Module):
     """z = relu(W z + U x + b) and y = A z + V x + c, with weights as given; V and c are 0 unless given.
 
-    Where the units can be put in an order in which W is strictly lower triangular, so many sweeps as the longest chain of them
-    has units end at the equilibrium exactly, however large W is. Any other W goes through `solver`, and its gradient through
-    `adjoint`; a state that is not found raises `NotConverged` (`throw=False`: the best one is returned, `solve` tells which).
+    If W is strictly lower triangular in some order of the units, as many sweeps as the longest chain has units reach the
+    equilibrium exactly, however large W is. Any other W goes through `solver`, and its gradient through `adjoint`.
 
     Ref: [wu2024], expressivity.
+
+    Args:
+        W: Recurrent weights, (m, m).
+        U: Input weights, (m, p).
+        b: Bias of the units, (m,).
+        A: Readout, (outputs, m).
+        V: Skip weights, (outputs, p), or None.
+        c: Bias of the outputs, (outputs,), or None.
+        solver: Solver of the equilibrium.
+        adjoint: Method of the gradient; the exact `ImplicitAdjoint` by default.
+        tol: Residual at which a sample has converged; None depends on the dtype.
+        max_steps: Steps after which the solver stops.
+        throw: Raise `NotConverged` for a state that is not found; False returns the best one, and `solve` names the samples.
+
+    Raises:
+        BadInput: The weights do not fit together.
     """
 
     def __init__(
@@ -68,9 +83,9 @@ class ReluDEQ(nn.Module):
         dtype: torch.dtype | None = None,
         **solving: Any,
     ) -> Self:
-        """Weights to train from: U, A, V, b and c uniform on ±1/√(inputs), as in `nn.Linear`, and W on ±1/(2√m).
+        """A network to train: U, A, V, b and c uniform on ±1/√(inputs), as in `nn.Linear`, and W on ±1/(2√m).
 
-        V is there with `skip`; without `bias` there is no c, and b stays 0. `solving` is for the constructor: solver=Broyden().
+        V exists with `skip`; without `bias` c is None and b stays 0. `solving` goes to the constructor: solver=Broyden().
         """
         p, m = count(in_features, "in_features"), count(width, "width")
         outputs = count(out_features, "out_features")
@@ -111,11 +126,11 @@ class ReluDEQ(nn.Module):
         return AffineStep(torch.relu)
 
     def solve(self, x: Tensor) -> Solution:
-        """The features z* of x, with steps, residuals, and which samples converged."""
+        """Features z* of x, with steps, residuals, and which samples converged."""
         x = module_input(x, self.in_features, self.U, "ReluDEQ")
         if x.numel() == 0:
             raise BadInput(f"x has shape {tuple(x.shape)}: there is no sample to solve for.")
-        # The state is solved for in the weights' own precision: in a lower one no residual below its rounding is reached.
+        # In the weights' own precision: in a lower one no residual below its rounding is reached.
         with torch.autocast(x.device.type, enabled=False):
             u = functional.linear(x.reshape(-1, self.in_features), self.U, self.b)
             chain = longest_chain(self.W)
@@ -136,15 +151,15 @@ class ReluDEQ(nn.Module):
             return self._swept(functional.linear(x, self.U, self.b), chain or 0)
 
     def _swept(self, u: Tensor, chain: int) -> Tensor:
-        """z* by sweeps from z = 0, `chain` of them being exact, and as many again for each derivative."""
+        """z* by `chain` sweeps from z = 0, which are exact, and as many again for each derivative."""
         z = torch.zeros_like(u)
         with torch.no_grad():
             for _ in range(chain):
                 z = self.step(z, self.W, u)
         if not (torch.is_grad_enabled() or transforms_active()):
             return z
-        # The sweeps above pass states that are not z*, and what W_ij does to those is not its gradient. From z* on, k sweeps
-        # sum the series Σ_{l<k} (D W)^l D (dW z* + du), which ends as (D W)^k = 0; second derivatives take as many more.
+        # The sweeps above pass states other than z*, whose dependence on W is not its gradient. From z* on, k sweeps sum the
+        # series Σ_{l<k} (D W)^l D (dW z* + du), which ends as (D W)^k = 0; second derivatives take as many more.
         for _ in range(2 * chain):
             z = self.step(z, self.W, u)
         return z
@@ -163,9 +178,9 @@ class ReluDEQ(nn.Module):
 
 @torch.no_grad()
 def longest_chain(W: Tensor) -> int | None:
-    """How many units the longest chain of them has, each reading the one before; None where a unit reads itself in the end.
+    """Length of the longest chain of units that each read the one before; None where there is a cycle.
 
-    Units that read none of those left are dropped, round after round, until none is left, or none goes.
+    Units that read none of the remaining ones are dropped, round after round, until none remains or none can be dropped.
     """
     reads = (W != 0).to(W.dtype)
     left = torch.ones_like(reads[0])

@@ -1,8 +1,8 @@
-"""Every feed-forward network is a DEQ: its layers stacked into one, with nilpotent weights. And back.
+"""A feed-forward network as a DEQ, its layers stacked into one with nilpotent weights, and back.
 
     z = (z_1 … z_L),  z_1 = σ_1(B x + c_1),  z_l = σ_l(A_l z_{l−1} + c_l)
 
-is z = σ(A z + B x + c) with A zero but for its first block sub-diagonal. Steps from any start are exact after L sweeps.
+is z = σ(A z + B x + c) with A zero except for its first block sub-diagonal. L sweeps from any start are exact.
 
 Ref: Bai, Kolter & Koltun (2019), Theorem 3 (universality of single-layer DEQs).
 """
@@ -44,25 +44,27 @@ class _Block:
 
 
 def to_deq(network: nn.Module) -> DEQ:
-    """The DEQ whose forward pass is that of `network`: an `nn.Sequential` of `nn.Linear` and activations, or an `ENN`.
+    """The DEQ with the forward pass of `network`.
 
-    The weights are copies; trained, they stay a chain of layers. Dropout is taken as in evaluation: absent.
+    The weights are copies; training them keeps the chain of layers. Dropout is left out, as in evaluation.
+
+    Ref: Bai, Kolter & Koltun (2019), Theorem 3.
+
+    Args:
+        network: An `nn.Sequential` of `nn.Linear` and element-wise activations, or an `ENN`.
+
+    Returns:
+        A DEQ of a `Stacked` network.
+
+    Raises:
+        BadInput: A layer cannot be part of a single-layer DEQ, or there is no linear layer.
     """
     blocks = list(_of_enn(network) if isinstance(network, ENN) else _of_sequential(network))
     linear = next((block.weight for block in blocks if block.weight is not None), None)
     if linear is None:
         raise _no_linear_layer()
-    in_features = linear.shape[1]
     net = Stacked(tuple(block.sigma for block in blocks), tuple(block.width for block in blocks))
-    deq = DEQ(
-        net,
-        in_features,
-        net.width,
-        solver=Picard(),
-        bias=True,
-        device=linear.device,
-        dtype=linear.dtype,
-    )
+    deq = DEQ(net, linear.shape[1], net.width, solver=Picard(), bias=True, device=linear.device, dtype=linear.dtype)
     assert deq.bias is not None
     with torch.no_grad():
         for parameter in (deq.A, deq.B, deq.bias):
@@ -79,7 +81,17 @@ def to_deq(network: nn.Module) -> DEQ:
 
 
 def to_explicit(deq: DEQ) -> nn.Sequential:
-    """The feed-forward network of a DEQ made by `to_deq`, trained or not."""
+    """The feed-forward network of a DEQ made by `to_deq`, trained or not.
+
+    Args:
+        deq: A DEQ of a `Stacked` network.
+
+    Returns:
+        An `nn.Sequential` with copies of the weights.
+
+    Raises:
+        BadInput: `deq` was not made by `to_deq`.
+    """
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Stacked):
         raise BadInput("to_explicit takes a DEQ made by to_deq; compile_deq finds a network for any other.")
     layers: list[nn.Module] = []
@@ -121,7 +133,7 @@ def _of_enn(enn: ENN) -> Iterator[_Block]:
 
 
 def _of_sequential(network: nn.Module) -> Iterator[_Block]:
-    """Linear and activation layers in pairs, an identity standing in for whichever is missing."""
+    """Pairs of a linear and an activation layer, with an identity for whichever is missing."""
     pending: nn.Linear | None = None
     width: int | None = None
     for place, layer in _flat(network, ""):
@@ -156,7 +168,7 @@ def _no_linear_layer() -> BadInput:
 
 
 def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """Each layer with its place ("0", "2.1"), inside nested sequences too; a layer that no DEQ can express is named."""
+    """Each layer with its place ("0", "2.1"), in nested sequences too; `BadInput` for one that no DEQ can express."""
     if not isinstance(network, nn.Sequential):
         raise BadInput(f"to_deq takes an nn.Sequential or an ENN, got {type(network).__name__}.")
     for number, layer in enumerate(network):
@@ -187,7 +199,7 @@ def _as_activation(layer: nn.Module) -> Activation:
 
 
 def _as_module(sigma: Activation) -> nn.Module:
-    """The torch module that was there before, or that says the same."""
+    """The torch module with the values of σ."""
     if isinstance(sigma, ModuleActivation):
         return sigma.module
     known: dict[Activation, nn.Module] = {activation("relu"): nn.ReLU(), activation("tanh"): nn.Tanh()}
@@ -195,11 +207,11 @@ def _as_module(sigma: Activation) -> nn.Module:
 
 
 class ModuleActivation(Activation):
-    """An element-wise torch module as it stands: all that a network needs of it is its value."""
+    """An element-wise torch module as an activation without moments: a network needs only its values."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        if getattr(module, "inplace", False):  # it would overwrite the state that it is given a part of
+        if getattr(module, "inplace", False):  # it would overwrite its part of the state
             self.module = copy.copy(module)
             self.module.inplace = False  # type: ignore[assignment]
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import notsodeep as nsd
 from notsodeep.fixed_points import ForwardBackward, PeacemanRachford
-from notsodeep.models.files.tensor_file import read_tensors, write_tensors
+from notsodeep.models.files.save import read_tensors, write_tensors
 from tests.zoo import ACTIVATIONS, build
 
 P, M, K = 5, 12, 3
@@ -276,7 +276,7 @@ def test_records_that_go_too_deep(tmp_path):
 
 def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
     path = nsd.save(deq(), tmp_path / "a.safetensors")
-    monkeypatch.setattr("notsodeep.models.files.tensor_file.available_bytes", lambda _: 100)
+    monkeypatch.setattr("notsodeep.models.files.save.available_bytes", lambda _: 100)
     with pytest.raises(nsd.BadInput, match="of memory are free"):
         nsd.load(path)
 

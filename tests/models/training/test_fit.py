@@ -15,9 +15,9 @@ from torch.nn import functional
 from torch.optim import lr_scheduler as schedulers
 
 import notsodeep as nsd
-from notsodeep.models.files.tensor_file import read_tensors, write_tensors
+from notsodeep.models.files.save import read_tensors, write_tensors
 from notsodeep.models.training import fit as training
-from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.objective import Batches
 from tests.models.training.training_run import EPOCHS, Noisy, loader, run, run_and_write
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 import notsodeep as nsd
-from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.objective import Batches
 from notsodeep.models.training.readout import RIDGES, best_readout, fit_readout, ridge_readout, scale_to_logits
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from notsodeep.cli import report  # noqa: F401 (adds its command)
+from notsodeep.cli import experiments  # noqa: F401 (adds its command)
 from tests.papers.report.made_up import whole_run
 
 

@@ -1,29 +1,52 @@
-"""Networks as files: `save` and `load`."""
+"""Networks as safetensors files, without code: `save`, `load`, and the tensors and JSON record below them.
+
+The record and a sum over everything are in the metadata of the file: any reader of safetensors opens it, and `read_tensors`
+finds a changed byte.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from notsodeep.arguments import device as checked_device, instance
+from notsodeep.arguments import device as checked_device, instance, path as checked_path
+from notsodeep.arrays import available_bytes
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.files.description import Functions, Record, build, describe, differences
-from notsodeep.models.files.tensor_file import read_tensors, write_tensors
+from notsodeep.runtime.files import write_whole
 
-TRAINING = "training/"  # what a checkpoint holds beside the weights
+TRAINING = "training/"  # prefix of the tensors that a checkpoint holds besides the weights
 _SHOWN = 3
+_FORMAT = 1
+_RECORD, _SUM = "notsodeep", "sha256"
 
 
 def save(module: DEQ | ENN, path: str | Path) -> Path:
-    """Write a DEQ or an ENN, weights and all that is needed to build it again, as one safetensors file.
+    """Write a DEQ or an ENN, its weights and all that is needed to build it again, as one safetensors file.
 
-    The weights go by the names of `state_dict`, so other programs can open them; the rest is JSON in the file's metadata. There
-    is no code in it: an activation that is your own function is stored by its name, and `load` asks you for it.
+    The weights have the names of `state_dict`, so other programs can read them; the rest is JSON in the file's metadata. A file
+    holds no code: an activation that is your own function is stored by its name, and `load` asks for the function.
+
+    Args:
+        module: The network.
+        path: The file; an existing one is replaced once the new one is complete.
+
+    Returns:
+        The path.
+
+    Raises:
+        BadInput: `module` is neither a DEQ nor an ENN, or two of its own activations have the same name.
     """
     if not isinstance(module, DEQ | ENN):
         raise BadInput(
@@ -33,45 +56,83 @@ def save(module: DEQ | ENN, path: str | Path) -> Path:
 
 
 def load(path: str | Path, functions: Functions | None = None, device: torch.device | str | None = None) -> DEQ | ENN:
-    """The network that `save` wrote, or that a checkpoint of `fit` holds; on the CPU unless `device` says where.
+    """The network that `save` wrote, or that a checkpoint of `fit` holds.
 
-    `functions` gives the activations that are not the package's own, by name. A file that was changed, cut short, or whose
-    weights do not fit what it says of them raises `BadInput`, and nothing of it is loaded.
+    Args:
+        path: The file.
+        functions: The activations that are not the package's own, by name.
+        device: Where the network is put; None is the CPU.
+
+    Returns:
+        The network, with its weights.
+
+    Raises:
+        BadInput: The file was changed or cut short, its weights do not fit its record, or a function is missing; nothing is
+            loaded.
     """
     where = checked_device(device)
     if functions is not None:
         instance(functions, Mapping, "functions", "the activations by name, {'mine': function}")
     stored = read_tensors(path)
     try:
-        record = module_record(stored.record)
+        record = _module_record(stored.record)
         module = build(record, functions)
     except NotSoDeepError as error:
         raise BadInput(f"{str(path)!r}: {error}") from error
-    weights = {name: tensor for name, tensor in stored.tensors.items() if not name.startswith(TRAINING)}
-    refuse_other_weights(weights, module, path)
+    weights = network_weights(stored)
+    check_same_weights(weights, module, path)
     module.load_state_dict(weights, assign=True)
     if isinstance(module, DEQ):
         module.mark_changed(record.get("changed", ()))
     return module if where is None else module.to(where)
 
 
-def refuse_other_architecture(record: Record, module: nn.Module, path: str | Path) -> None:
-    """`BadInput` that names what differs, unless the record is of a network like `module`."""
-    found = differences(module_record(record), describe(module))
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """The content of a file whose sum was right."""
+
+    record: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def write_tensors(path: str | Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> Path:
+    """Write tensors and a record as one file, complete or not at all."""
+    target = checked_path(path)
+    plain = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
+    text = json.dumps({"format": _FORMAT, **record})
+    metadata = {"format": "pt", _RECORD: text, _SUM: _digest(text, plain)}
+    return write_whole(target, lambda to: to.write_bytes(serialise(plain, metadata)))
+
+
+def read_tensors(path: str | Path) -> Stored:
+    """The content of a file that `write_tensors` wrote; `BadInput` for one that was cut short or changed."""
+    path = checked_path(path)
+    try:
+        return _read(path)
+    except (SafetensorError, OSError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{str(path)!r} is not a whole safetensors file: {error}. Nothing was loaded.") from error
+
+
+def network_weights(stored: Stored) -> dict[str, Tensor]:
+    """The weights of the network, without the further tensors of a checkpoint."""
+    return {name: tensor for name, tensor in stored.tensors.items() if not name.startswith(TRAINING)}
+
+
+def check_same_architecture(record: Record, module: nn.Module, path: str | Path) -> None:
+    """Raise `BadInput` that names the differences, unless the record is of a network like `module`."""
+    found = differences(_module_record(record), describe(module))
     if found:
         raise BadInput(
             f"{str(path)!r} holds another network: {'; '.join(found)}. Nothing was loaded.", differences=found
         )
 
 
-def refuse_other_weights(weights: dict[str, Tensor], module: nn.Module, path: str | Path) -> None:
-    """`BadInput` that names tensors which are missing, too many, or of another shape or dtype than the module's."""
+def check_same_weights(weights: dict[str, Tensor], module: nn.Module, path: str | Path) -> None:
+    """Raise `BadInput` that names tensors which are missing, unexpected, or of another shape or dtype than the module's."""
     theirs, ours = ({name: _form(w) for name, w in state.items()} for state in (weights, module.state_dict()))
-    wrong = [
-        f"{name} is {theirs.get(name, 'missing')}, not {form}"
-        for name, form in ours.items()
-        if theirs.get(name) != form
-    ]
+    wrong = [f"{n} is {theirs.get(n, 'missing')}, not {form}" for n, form in ours.items() if theirs.get(n) != form]
     wrong += [f"{name} is not expected" for name in theirs if name not in ours]
     if wrong:
         more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
@@ -80,7 +141,7 @@ def refuse_other_weights(weights: dict[str, Tensor], module: nn.Module, path: st
         )
 
 
-def module_record(record: Record) -> Record:
+def _module_record(record: Record) -> Record:
     """The part of a file's record that describes its network."""
     module = record.get("module")
     if not isinstance(module, dict):
@@ -90,3 +151,43 @@ def module_record(record: Record) -> Record:
 
 def _form(weight: Tensor) -> str:
     return f"{tuple(weight.shape)} {str(weight.dtype).removeprefix('torch.')}"
+
+
+def _read(path: Path) -> Stored:
+    if path.is_dir():
+        raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
+    if not path.is_file():
+        raise BadInput(f"There is no file {str(path)!r}.")
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        if set(metadata) != {"format", _RECORD, _SUM} or metadata["format"] != "pt":
+            raise BadInput(
+                f"{str(path)!r} is a safetensors file, but not one of notsodeep: it has no record of its network."
+            )
+        size, free = path.stat().st_size, available_bytes(torch.device("cpu"))
+        if size > free:
+            raise BadInput(f"{str(path)!r} takes {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free.")
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    if _digest(metadata[_RECORD], tensors) != metadata[_SUM]:
+        raise BadInput(
+            f"{str(path)!r} was changed after it was written: its sum (SHA-256) is not the one recorded in it. Nothing was "
+            "loaded; use another copy."
+        )
+    try:
+        record = json.loads(metadata[_RECORD])
+        form = record["format"]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BadInput(f"The record in {str(path)!r} cannot be read: {error}.") from error
+    if form != _FORMAT:
+        raise BadInput(f"{str(path)!r} is of format {form!r}; this version reads format {_FORMAT}. Update notsodeep.")
+    return Stored(record, tensors)
+
+
+def _digest(text: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of the record and of each tensor's name, dtype, shape and bytes, in order of the names."""
+    total = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+    return total.hexdigest()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from notsodeep._lazy import lazy
 
 if TYPE_CHECKING:
-    from notsodeep.models.training.batches import Batches as Batches
     from notsodeep.models.training.fit import History as History
+    from notsodeep.models.training.objective import Batches as Batches
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -1,4 +1,4 @@
-"""Training: one small loop over a loader of (x, y) batches."""
+"""The training loop over a loader of (x, y) batches."""
 
 from __future__ import annotations
 
@@ -18,25 +18,28 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 
 from notsodeep.arguments import count, flag, function, instance, path, shown
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.models.training import objective, random_state as randomness
-from notsodeep.models.training.checkpoint import Checkpoint, Epoch, Run
-from notsodeep.models.training.objective import Loss, evaluate, pair, usual_loss
+from notsodeep.models.training.checkpoint import Checkpoint, Epoch, Randomness, Run
+from notsodeep.models.training.objective import Loss, evaluate, pair, require_batches, usual_loss
 from notsodeep.runtime.progress import bar
 
-_SECONDS = 60.0  # of work that a kill may cost, at most
+_SECONDS = 60.0  # of work that may be lost
 _RATE = 1e-3
 
 
 @dataclass(frozen=True)
 class History:
-    """What happened, epoch by epoch. ``best_epoch``, counted from 1, is the one whose weights were kept, if one was chosen."""
+    """Losses of a training run, epoch by epoch."""
 
     epochs: tuple[Epoch, ...]
+    """each with `loss`, `validation_loss` and `validation_accuracy`"""
     best_epoch: int | None
+    """number, from 1, of the epoch whose weights were kept; None without `patience`"""
     stopped_early: bool
+    """whether `patience` ended the run"""
 
     @property
     def last(self) -> Epoch:
+        """The last epoch."""
         return self.epochs[-1]
 
 
@@ -54,21 +57,33 @@ def fit(
     resume: bool = False,
     progress: bool | str = True,
 ) -> History:
-    """Train `module`, in place, on the (x, y) batches of `loader`, and say how it went.
+    """Train `module`, in place, on the (x, y) batches of `loader`.
 
-    `optimiser` is any of torch's (Adam with rate 1e-3 unless given); `schedule` lets its rate fall to zero like a cosine, or is
-    a scheduler of torch's, which is stepped after every *batch*, or None. `loss(out, y)` is cross-entropy for classes and the
-    mean square for real numbers unless given. With `patience`, training ends after so many epochs without a better loss on the
-    `validation` loader, and the module gets the weights of the best one back.
+    Args:
+        module: Any torch module; weights that do not require a gradient stay as they are.
+        loader: A DataLoader, `Batches` or a list of batches, gone through once per epoch.
+        epochs: How many epochs.
+        optimiser: One of torch's, on the module's parameters; Adam with rate 1e-3 by default.
+        loss: loss(out, y); by default cross-entropy for classes and the mean square error for real numbers.
+        schedule: "cosine" lets the rate fall to zero over all batches; or a scheduler of torch's, stepped after every batch, or
+            None.
+        validation: Batches to evaluate the module on after every epoch.
+        patience: Stop after this many epochs without a better validation loss, and restore the weights of the best epoch.
+        checkpoint: A file written after every epoch, and every minute within one, complete or not at all; `load` opens it.
+        resume: Continue from `checkpoint`, to the same numbers as without the interruption (with the same loader and machine).
+        progress: Show a progress bar, with this text if it is one.
 
-    `checkpoint` names a file that is written at the end of every epoch, and every minute within one, whole or not at all:
-    `load` opens it, and `resume=True` goes on from it, to the same numbers as if nothing had happened (given the same loader
-    and machine).
+    Returns:
+        The losses, epoch by epoch.
+
+    Raises:
+        BadInput: An argument does not fit, or the checkpoint is of another run.
+        NotConverged: The loss is no longer finite, or an equilibrium was not found.
     """
     instance(module, nn.Module, "module", "a network, a torch.nn.Module")
     for name, batches in (("loader", loader), ("validation", validation)):
         if batches is not None or name == "loader":
-            objective.require_batches(batches, name)
+            require_batches(batches, name)
     resume, progress = flag(resume, "resume"), progress if isinstance(progress, str) else flag(progress, "progress")
     checkpoint = None if checkpoint is None else path(checkpoint, "checkpoint")
     trained = [weight for weight in module.parameters() if weight.requires_grad]
@@ -78,56 +93,67 @@ def fit(
     if patience is not None and validation is None:
         raise BadInput("patience needs a validation loader, to see whether an epoch was better.")
     patience = None if patience is None else count(patience, "patience")
-    if optimiser is None:
-        optimiser = torch.optim.Adam(trained, lr=_RATE)
-    _refuse_unusable(optimiser, schedule, loss, trained)
+    optimiser = torch.optim.Adam(trained, lr=_RATE) if optimiser is None else optimiser
+    _check_usable(optimiser, schedule, loss, trained)
     scheduler = _scheduler(schedule, optimiser, loader, epochs)
-    loss = usual_loss if loss is None else loss
-    generators = randomness.generators_of(loader, validation)
-    run, saved = Run(), None
+    training = _Training(
+        module, optimiser, scheduler, loss or usual_loss, Randomness.of(trained[0].device, loader, validation)
+    )
+    run = Run()
     if checkpoint is not None:
-        settings = _settings(optimiser, schedule, loader, epochs, patience, generators)
-        saved = Checkpoint(checkpoint, module, optimiser, scheduler, generators, settings)
-        if saved.begin(resume):
-            run, now = saved.restore()
-            randomness.restore(now, generators, trained[0].device)
-        else:
-            saved.write(run)  # what cannot be written is told before the work
+        settings = _settings(training, schedule, _length(loader), epochs, patience)
+        training.saved = Checkpoint(checkpoint, module, optimiser, scheduler, training.randomness, settings)
+        run = training.saved.begin(resume)
     with _bar(loader, epochs, progress) as show:
         while len(run.epochs) < epochs and not run.stopped_early:
-            _train(
-                module, _remaining(loader, run, trained[0], generators), optimiser, scheduler, loss, run, saved, show
-            )
-            measured = (None, None) if validation is None else evaluate(module, validation, loss)
+            training.epoch(run, loader, show)
+            measured = (None, None) if validation is None else evaluate(module, validation, training.loss)
             run.epochs.append(Epoch(run.loss / run.samples, *measured))
             run.batch, run.loss, run.samples = 0, 0.0, 0
             if patience is not None:
                 _choose(run, module, patience)
-            if saved is not None:
-                saved.write(run)
+            if training.saved is not None:
+                training.saved.write(run)
     if run.best:
         module.load_state_dict(run.best)
     return History(tuple(run.epochs), run.best_epoch, run.stopped_early)
 
 
-def _train(
-    module: nn.Module,
-    batches: Iterable[tuple[Tensor, Tensor]],
-    optimiser: torch.optim.Optimizer,
-    scheduler: LRScheduler | None,
-    loss: Loss,
-    run: Run,
-    saved: Checkpoint | None,
-    show: Callable[[Run], None],
-) -> None:
-    """One epoch, or the rest of one."""
-    was, written = module.training, time.monotonic()
-    module.train()
-    for x, y in batches:
-        value = loss(module(x), y)
+@dataclass
+class _Training:
+    """A module and all that an epoch of its training needs."""
+
+    module: nn.Module
+    optimiser: torch.optim.Optimizer
+    scheduler: LRScheduler | None
+    loss: Loss
+    randomness: Randomness
+    saved: Checkpoint | None = None
+
+    def epoch(self, run: Run, loader: Iterable[Any], show: Callable[[Run], None]) -> None:
+        """Train for one epoch, or the rest of one."""
+        was, written = self.module.training, time.monotonic()
+        self.module.train()
+        for x, y in self._remaining(run, loader):
+            number = self._step(run, x, y)
+            run.batch, run.loss, run.samples = run.batch + 1, run.loss + number * len(x), run.samples + len(x)
+            show(run)
+            if self.saved is not None and time.monotonic() - written > _SECONDS:
+                self.saved.write(run)
+                written = time.monotonic()
+        self.module.train(was)
+        if run.samples == 0:
+            raise BadInput(
+                f"The loader gave no batch in epoch {len(run.epochs) + 1}; a generator can be gone through once only: pass a "
+                "DataLoader, a list, or Batches(x, y)."
+            )
+
+    def _step(self, run: Run, x: Tensor, y: Tensor) -> float:
+        """One step of the optimiser; the loss before it."""
+        value = self.loss(self.module(x), y)
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise BadInput(f"loss(out, y) must be one number, a tensor of no axes; it returned {shown(value)}.")
-        number = value.item()
+        number = float(value.item())
         if not math.isfinite(number):
             raise NotConverged(
                 f"The loss is {number} in epoch {len(run.epochs) + 1}, batch {run.batch + 1}: training has diverged. "
@@ -135,48 +161,35 @@ def _train(
                 residual=number,
                 steps=run.batch,
             )
-        optimiser.zero_grad(set_to_none=True)
+        self.optimiser.zero_grad(set_to_none=True)
         value.backward()
-        optimiser.step()
-        if scheduler is not None:
-            scheduler.step()
-        run.batch, run.loss, run.samples = run.batch + 1, run.loss + number * len(x), run.samples + len(x)
-        show(run)
-        if saved is not None and time.monotonic() - written > _SECONDS:
-            saved.write(run)
-            written = time.monotonic()
-    module.train(was)
-    if run.samples == 0:
-        raise BadInput(
-            f"The loader gave no batch in epoch {len(run.epochs) + 1}; a generator can be gone through once only: pass a "
-            "DataLoader, a list, or Batches(x, y)."
-        )
+        self.optimiser.step()
+        if self.scheduler is not None:
+            self.scheduler.step()
+        return number
 
+    def _remaining(self, run: Run, loader: Iterable[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of this epoch that are still to do.
 
-def _remaining(
-    loader: Iterable[Any], run: Run, like: Tensor, generators: list[torch.Generator]
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The batches of this epoch that are still to do.
-
-    In mid-epoch the generators go back to its beginning, so that the loader gives the same batches; those done are skipped.
-    """
-    now, device = randomness.capture(generators, like.device), like.device
-    if run.batch:
-        randomness.restore(run.epoch_start, generators, device)
-    else:
-        run.epoch_start = now
-    batches = iter(loader)
-    if run.batch:
-        for _ in islice(batches, run.batch):
-            pass
-        # Before the next batch is fetched: fetching it, or finding that there is none, may draw from them too.
-        randomness.restore(now, generators, device)
-    for batch in batches:
-        yield pair(batch, like)
+        In mid-epoch the generators go back to its start, so the loader gives the same batches; those done are skipped.
+        """
+        now, like = self.randomness.capture(), next(w for w in self.module.parameters() if w.requires_grad)
+        if run.batch:
+            self.randomness.restore(run.epoch_start)
+        else:
+            run.epoch_start = now
+        batches = iter(loader)
+        if run.batch:
+            for _ in islice(batches, run.batch):
+                pass
+            # Before the next batch is fetched: fetching it, or finding that there is none, may draw from them too.
+            self.randomness.restore(now)
+        for batch in batches:
+            yield pair(batch, like)
 
 
 def _choose(run: Run, module: nn.Module, patience: int) -> None:
-    """Keep the weights of the epoch with the smallest validation loss, and stop where it was long ago."""
+    """Keep the weights of the epoch with the smallest validation loss; stop when it is `patience` epochs ago."""
     losses = [epoch.validation_loss for epoch in run.epochs]
     latest, before = losses[-1], None if run.best_epoch is None else losses[run.best_epoch - 1]
     if before is None or (latest is not None and latest < before):
@@ -185,7 +198,7 @@ def _choose(run: Run, module: nn.Module, patience: int) -> None:
     run.stopped_early = run.waited >= patience
 
 
-def _refuse_unusable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.Parameter]) -> None:
+def _check_usable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.Parameter]) -> None:
     if not isinstance(optimiser, torch.optim.Optimizer) or isinstance(optimiser, torch.optim.LBFGS):
         raise BadInput(
             "optimiser must be one of torch.optim that steps on a gradient, such as Adam(module.parameters()); got "
@@ -203,17 +216,12 @@ def _refuse_unusable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.
 
 
 def _settings(
-    optimiser: torch.optim.Optimizer,
-    schedule: LRScheduler | str | None,
-    loader: Iterable[Any],
-    epochs: int,
-    patience: int | None,
-    generators: list[torch.Generator],
+    training: _Training, schedule: LRScheduler | str | None, batches: int | None, epochs: int, patience: int | None
 ) -> dict[str, Any]:
-    """What makes a run that run, as JSON: a checkpoint is gone on with under these only."""
-    groups = optimiser.param_groups
+    """The settings that a run must share with the checkpoint it continues, as JSON."""
+    groups = training.optimiser.param_groups
     return {
-        "optimiser": type(optimiser).__name__,
+        "optimiser": type(training.optimiser).__name__,
         "rates": [float(group.get("initial_lr", group["lr"])) for group in groups],
         # Some schedules turn the momentum up and down.
         "momenta": [None if "max_momentum" in group else group.get("momentum") for group in groups],
@@ -222,13 +230,13 @@ def _settings(
         "schedule": schedule if isinstance(schedule, str) else type(schedule).__name__,
         "cosine over epochs": epochs if schedule == "cosine" else None,
         "patience": patience,
-        "batches": _length(loader),
-        "seeds": [generator.initial_seed() for generator in generators],
+        "batches": batches,
+        "seeds": [generator.initial_seed() for generator in training.randomness.generators],
     }
 
 
 def _length(loader: Iterable[Any]) -> int | None:
-    """The number of batches, where it is known: a DataLoader of a stream has a length that it cannot tell."""
+    """Number of batches, if known: len() of a DataLoader over a stream raises."""
     try:
         return len(loader)  # type: ignore[arg-type]
     except TypeError:

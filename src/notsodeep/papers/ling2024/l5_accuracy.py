@@ -11,9 +11,8 @@ from torch.nn import functional
 
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import conjugate_kernel, exact_kernels
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit
-from notsodeep.models.training.objective import score
+from notsodeep.models.training.objective import Batches, score
 from notsodeep.models.training.readout import BATCH, RIDGES, fit_readout, in_batches, scale_to_logits
 from notsodeep.papers.experiment import Experiment, Values, from_config
 from notsodeep.papers.ling2024 import l5_width

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from notsodeep.data.image_sets import images
 from notsodeep.errors import BadInput
-from notsodeep.models.training.batches import Batches
+from notsodeep.models.training.objective import Batches
 
 SIDE, CLASSES = 32, 10
 _SHIFT = 4

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from notsodeep.models.training.batches import Batches
 from notsodeep.models.training.fit import fit
+from notsodeep.models.training.objective import Batches
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
 from notsodeep.papers.records import Record, in_one_run
