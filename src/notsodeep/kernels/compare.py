@@ -11,11 +11,11 @@ from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import spectral_norm
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 
-Kernel = Array | LowRankPlusDiagonal
+Matrix = Array | LowRankPlusDiagonal
 _LARGEST = 1e140
 
 
-def relative_gap(reference: Kernel, other: Kernel) -> float:
+def relative_gap(reference: Matrix, other: Matrix) -> float:
     """‖A − B‖/‖A‖ in operator norm."""
     a, b = _dense_pair(reference, other)
     norm = spectral_norm(a)
@@ -24,7 +24,7 @@ def relative_gap(reference: Kernel, other: Kernel) -> float:
     return spectral_norm(a - b) / norm
 
 
-def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
+def best_scaled_gap(reference: Matrix, other: Matrix) -> tuple[float, float]:
     """min over c of ‖A − cB‖/‖A‖, and that c: what a scalar factor can mend of a gap."""
     a, b = _dense_pair(reference, other)
     if not (bool(a.any()) and bool(b.any())):
@@ -41,14 +41,14 @@ def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
     return float(found.fun), float(found.x)
 
 
-def _dense_pair(reference: Kernel, other: Kernel) -> tuple[Tensor, Tensor]:
+def _dense_pair(reference: Matrix, other: Matrix) -> tuple[Tensor, Tensor]:
     a, b = _dense(reference, "The reference kernel"), _dense(other, "The other kernel")
     if a.shape != b.shape:
         raise BadInput(f"The kernels have shapes {tuple(a.shape)} and {tuple(b.shape)}; they must agree.")
     return a, b.to(a.device)
 
 
-def _dense(kernel: Kernel, name: str) -> Tensor:
+def _dense(kernel: Matrix, name: str) -> Tensor:
     if isinstance(kernel, LowRankPlusDiagonal):
         kernel = kernel.to_dense()
     dense = real(kernel, name, (None, None), torch.float64)

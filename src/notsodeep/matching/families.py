@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, HardTanh, Polynomial, Rectifier
 from notsodeep.gaussian.affine import affine_parts
+from notsodeep.kernels.names import Kernel
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Scalars
 
@@ -43,7 +44,7 @@ class Family(ABC):
         """Where a solver begins that looks for the nearest member, where none matches."""
 
     @abstractmethod
-    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+    def candidates(self, target: Scalars, kernel: Kernel | str) -> list[tuple[float, ...]]:
         """All the members that could have the target's kernel, to round-off: those that share its other scalars."""
 
     @abstractmethod
@@ -59,10 +60,10 @@ class HardTanhFamily(Family):
     depth = 1
     starts = [(0.0, 0.0), (-0.5, 1.0), (0.5, -1.0), (-1.0, -2.0)]  # noqa: RUF012
 
-    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+    def candidates(self, target: Scalars, kernel: Kernel | str) -> list[tuple[float, ...]]:
         """With s = c/τ0 and P = P(|ξ| < s): α1 = a²P², γ² = a²τ0² E[clip²(ξ, ±s)]; β1 = 2α1, κ² = γ² + a²τ0²P. The share of
         γ²/(τ0² α1), or of κ²/(τ0² β1), falls in s."""
-        conjugate = kernel == "conjugate"
+        conjugate = kernel == Kernel.CONJUGATE
         slope = target.alpha1 if conjugate else 0.5 * target.beta1
         share = (target.gamma if conjugate else target.kappa) ** 2 / (target.tau0**2 * max(slope, _TINY))
 
@@ -106,7 +107,7 @@ class LeakyReluFamily(Family):
         slopes = [(0.8, 0.1), (0.9, 0.5), (0.5, 0.5)]
         return list(slopes) if self.depth == 1 else [(t, *s) for t, s in product((0.0, 0.4, 0.7), slopes)]
 
-    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+    def candidates(self, target: Scalars, kernel: Kernel | str) -> list[tuple[float, ...]]:
         if self.depth == 1:
             return [_slopes(layer) for (layer,) in RECTIFIER.one_layer(target, kernel)]
         pairs = [(_slopes(one), _slopes(two)) for one, two in RECTIFIER.two_layers(target, kernel)]
@@ -129,7 +130,7 @@ class QuadraticFamily(Family):
     depth = 2
     starts = [(t, a, b) for t in (0.1, 0.8) for a, b in ((0.1, 0.5), (0.4, 0.5), (0.05, 0.9))]  # noqa: RUF012
 
-    def candidates(self, target: Scalars, kernel: str) -> list[tuple[float, ...]]:
+    def candidates(self, target: Scalars, kernel: Kernel | str) -> list[tuple[float, ...]]:
         return [
             (
                 math.atan2(math.sqrt(0.5 * one.bend), math.sqrt(one.slope)),
@@ -181,9 +182,9 @@ class Bent:
     curve: float
     stretch: float
 
-    def one_layer(self, target: Scalars, kernel: str) -> list[tuple[Layer, ...]]:
+    def one_layer(self, target: Scalars, kernel: Kernel | str) -> list[tuple[Layer, ...]]:
         """From γ and α1; or κ² = γ² + τ0² E[σ'²] and β1 = 2α1."""
-        if kernel == "conjugate":
+        if kernel == Kernel.CONJUGATE:
             slope = target.alpha1
             bend = target.gamma**2 / target.tau0**2 - slope
         else:
@@ -191,9 +192,9 @@ class Bent:
             bend = (target.kappa**2 / target.tau0**2 - 2.0 * slope) / (1.0 + self.stretch)
         return _possible([(Layer(slope, bend),)])
 
-    def two_layers(self, target: Scalars, kernel: str) -> list[tuple[Layer, ...]]:
+    def two_layers(self, target: Scalars, kernel: Kernel | str) -> list[tuple[Layer, ...]]:
         """From γ, α1, α3 or κ, β1, β3, with τ̃_1 = τ0: real roots u = E[σ_1']² of a cubic."""
-        solve = self._conjugate if kernel == "conjugate" else self._tangent
+        solve = self._conjugate if kernel == Kernel.CONJUGATE else self._tangent
         return _possible(solve(target))
 
     def _conjugate(self, target: Scalars) -> list[tuple[Layer, ...]]:

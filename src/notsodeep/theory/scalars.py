@@ -6,7 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass, replace
 
-from notsodeep.arguments import choice, norm
+from notsodeep.arguments import norm
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import Moments, moments_at
 from notsodeep.theory.architecture import Explicit, Implicit, Network
@@ -47,16 +47,15 @@ class Scalars:
     layers: tuple[Scalars, ...] = ()
     """The scalars after each hidden layer; explicit networks only."""
 
-    def coefficients(self, kernel: str) -> Coefficients:
-        """The row of docs/theory.md, section 3 for "conjugate", "tangent" or "preactivation"."""
-        match choice(kernel, "kernel", ("conjugate", "tangent", "preactivation")):
-            case "conjugate":
-                return Coefficients(self.alpha1, self.alpha2, self.alpha3, self.gamma**2)
-            case "tangent":
-                return Coefficients(self.beta1, self.beta2, self.beta3, self.kappa**2)
-            case "preactivation" if self.preactivation is not None:
-                return self.preactivation
-        raise BadInput("Only a DEQ has a kernel read out at a pre-activation.")
+    @property
+    def conjugate(self) -> Coefficients:
+        """The coefficients of the conjugate kernel."""
+        return Coefficients(self.alpha1, self.alpha2, self.alpha3, self.gamma**2)
+
+    @property
+    def tangent(self) -> Coefficients:
+        """The coefficients of the tangent kernel of f = aᵀz."""
+        return Coefficients(self.beta1, self.beta2, self.beta3, self.kappa**2)
 
 
 def warn_unless_centred(at: Moments, what: str) -> None:

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import choice, count, flag
+from notsodeep.arguments import count, flag
 from notsodeep.arrays import Array, available_bytes, operand, refuse_if_too_large
 from notsodeep.arrays import ridge as checked_ridge
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.preconditioners import Preconditioning, SharpNystrom
 from notsodeep.kernels.exact.solver import Prepared, prepare
-from notsodeep.kernels.exact.tiles import TileSize, tile_pairs, tile_size
-from notsodeep.kernels.names import KERNELS
+from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
+from notsodeep.kernels.names import Kernel, as_kernel
 from notsodeep.linalg.conjugate_gradients import LinearSolution, conjugate_gradients
 from notsodeep.linalg.density import Estimate, SpectralDensity, spectral_density
-from notsodeep.linalg.eigen import top_eigenpairs
+from notsodeep.linalg.eigen import BlockLanczos, top_eigenpairs
 from notsodeep.linalg.preconditioners import Preconditioner, whitened
 from notsodeep.theory.architecture import Network
 
@@ -40,20 +40,19 @@ class TiledKernel:
         self,
         net: Network,
         x: Array,
-        kernel: str = "conjugate",
+        kernel: Kernel | str = Kernel.CONJUGATE,
         tau0: float | None = None,
         tile: TileSize = None,
         ridge: float | Tensor = 0.0,
         keep: bool | None = None,
     ) -> None:
-        choice(kernel, "kernel", KERNELS)
+        self.kernel = as_kernel(kernel)
         keep = None if keep is None else flag(keep, "keep")
-        prepared = prepare(net, x, None, tau0, tangent=kernel != "conjugate")
+        prepared = prepare(net, x, None, tau0, tangent=self.kernel is not Kernel.CONJUGATE)
         sides = tile_size(tile, prepared.rows.device)
-        if sides[0] != sides[1]:
-            raise BadInput(f"tile = {sides} of a symmetric kernel is not square; give one side.")
-        self.net, self.kernel, self.tau0 = net, kernel, tau0
-        self.tiles = Triangle(prepared, kernel, sides[0], keep)
+        check_square(sides)
+        self.net, self.tau0 = net, tau0
+        self.tiles = Triangle(prepared, self.kernel, sides[0], keep)
         self.ridge = _ridge(ridge, prepared.rows)
 
     @property
@@ -114,7 +113,7 @@ class TiledKernel:
 
     def eigsh(self, k: int, tolerance: float | None = None) -> tuple[Tensor, Tensor]:
         """The k largest eigenvalues, descending, and their eigenvectors (n, k), by block Lanczos (`top_eigenpairs`)."""
-        found = top_eigenpairs(self.matvec, self.ridge, k, tolerance=tolerance)
+        found = top_eigenpairs(self.matvec, k, self.ridge, BlockLanczos(tolerance=tolerance))
         return found.values, found.vectors
 
     def eigvalsh(self, k: int | None = None) -> Tensor:
@@ -196,7 +195,7 @@ def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
 class Triangle:
     """One triangle of a symmetric kernel; kept after the first pass where `keep`, else computed at every pass."""
 
-    def __init__(self, prepared: Prepared, kernel: str, side: int, keep: bool | None) -> None:
+    def __init__(self, prepared: Prepared, kernel: Kernel, side: int, keep: bool | None) -> None:
         self.prepared, self.kernel, self.side = prepared, kernel, side
         rows = prepared.rows
         needed = len(rows) * (len(rows) + side) // 2 * rows.element_size()

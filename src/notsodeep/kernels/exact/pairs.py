@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -17,9 +18,9 @@ from notsodeep.tolerances import COLLINEAR, PAIR_RTOL
 
 _PLAIN_NEWTON_STEPS = 6
 _FROM_BELOW = 200
-_NEARLY_PARALLEL = (
-    1e-5  # 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first
-)
+_SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
+# 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first.
+_NEARLY_PARALLEL = 1e-5
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,21 @@ class ImplicitPairs:
 
     def __init__(self, net: Implicit, norms2: Tensor) -> None:
         self.net = net
-        tau = tabulated_deviation(net.phi, net.var_a, net.var_b * norms2)
-        self.rows: Rows = rows(net.phi, tau)
-        self.moments: Moments = tabulated_moments(net.phi, self.rows.tau)
+        self.tau = tabulated_deviation(net.phi, net.var_a, net.var_b * norms2).clamp(min=_SMALLEST_TAU)
+        self.moments: Moments = tabulated_moments(net.phi, self.tau)
         self.norms = norms2.sqrt()
         # Where σ_a² Q reaches 1 at ρ = 1, the equation of two equal samples has a second root below τ².
         self.several_roots = bool((net.var_a * self.moments.q >= 1.0).any())
         self.who: tuple[Tensor, Tensor] | None = None
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The samples prepared for `dual`; only pairs off the diagonal need them."""
+        return rows(self.net.phi, self.tau)
+
+    def layers(self, index: Any = slice(None)) -> list[Moments]:
+        """The moments of the samples `index`, in a list of one layer."""
+        return [self.moments[index]]
 
     def tell_apart(self, x: Tensor) -> None:
         """Take note of which samples are equal, or opposite: their products alone tell it to rounding only."""
@@ -167,7 +176,7 @@ class ImplicitPairs:
 
     def diagonal(self, index: slice) -> PairKernels:
         at = self.moments[index]
-        return self._kernels(self.rows.tau[index].square(), at.gamma2, at.q)
+        return self._kernels(self.tau[index].square(), at.gamma2, at.q)
 
     def _kernels(self, lam: Tensor, value: Tensor, slope: Tensor) -> PairKernels:
         preactivation = lam / (1.0 - self.net.var_a * slope)
@@ -202,13 +211,27 @@ class ExplicitPairs:
     def __init__(self, net: Explicit, norms2: Tensor) -> None:
         self.net = net
         self.norms2 = norms2
-        self.rows: list[Rows] = []
+        self.taus: list[Tensor] = []
         self.moments: list[Moments] = []
         variance = norms2
         for layer in net.layers:
-            self.rows.append(rows(layer, variance.sqrt()))
-            self.moments.append(tabulated_moments(layer, self.rows[-1].tau))
+            self.taus.append(variance.sqrt().clamp(min=_SMALLEST_TAU))
+            self.moments.append(tabulated_moments(layer, self.taus[-1]))
             variance = self.moments[-1].gamma2
+
+    @property
+    def tau(self) -> Tensor:
+        """The deviation of the first pre-activation of each sample."""
+        return self.taus[0]
+
+    @cached_property
+    def rows(self) -> list[Rows]:
+        """The samples prepared for `dual`, layer by layer; only pairs off the diagonal need them."""
+        return [rows(layer, tau) for layer, tau in zip(self.net.layers, self.taus, strict=True)]
+
+    def layers(self, index: Any = slice(None)) -> list[Moments]:
+        """The moments of the samples `index`, layer by layer."""
+        return [moments[index] for moments in self.moments]
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
         return self._answer([(samples[left].column(), samples[right].row()) for samples in self.rows], gram)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from notsodeep.arguments import count, instance
 from notsodeep.arguments import seed as checked_seed
+from notsodeep.kernels.names import Kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.linalg.preconditioners import Chained, Preconditioner, identity, made_positive, nystrom, whitened
 from notsodeep.theory.architecture import Network
@@ -22,7 +23,7 @@ class RidgedKernel(Protocol):
     """What a preconditioner is made from: products with K + diag(ridge), and what K is the kernel of."""
 
     net: Network
-    kernel: str
+    kernel: Kernel
     tau0: float | None
     ridge: Tensor
 

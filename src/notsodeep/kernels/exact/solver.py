@@ -15,7 +15,7 @@ from notsodeep.arguments import norm
 from notsodeep.arrays import Array, refuse_beyond, samples, unwritten
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact.compiled.engine import Engine, engine_for
-from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
+from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairKernels
 from notsodeep.kernels.exact.tiles import fill
 from notsodeep.theory.admissible import follows, largest_var_a
 from notsodeep.theory.architecture import Explicit, Implicit, Network
@@ -28,7 +28,7 @@ class Prepared:
 
     rows: Tensor
     columns: Tensor
-    equation: PairEquation
+    equation: ImplicitPairs | ExplicitPairs
     symmetric: bool
     fused: bool = True
     """Whether a fused solver may be used where there is one; it is for speed alone."""
@@ -45,31 +45,31 @@ class Prepared:
     def engine(self) -> Engine | None:
         return engine_for(self.equation, self.rows, self.columns, self.symmetric, self.eager) if self.fused else None
 
-    def tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """The wanted kernels of the pairs in `left` × `right`, in the samples' dtype."""
+    def tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """These kernels of the pairs in `left` × `right`, in the samples' dtype."""
         if self.engine is None:
-            values = self._plain_tile(left, right, wanted)
+            values = self._plain_tile(left, right, kernels)
         else:
             shape = left.stop - left.start, right.stop - right.start
-            values = tuple(unwritten(*shape, self.rows) for _ in wanted)
-            self.engine.tile(left, right, wanted, values)
+            values = tuple(unwritten(*shape, self.rows) for _ in kernels)
+            self.engine.tile(left, right, kernels, values)
         own = self._own(left, right)
         if own is not None:
             exact = self.equation.diagonal(slice(left.start + int(own[0][0]), left.start + int(own[0][-1]) + 1))
-            for value, name in zip(values, wanted, strict=True):
+            for value, name in zip(values, kernels, strict=True):
                 value[own] = getattr(exact, name).to(value.dtype)
         return values
 
-    def fill(self, outputs: tuple[Any, ...], wanted: tuple[str, ...]) -> None:
-        """Write all of the wanted kernels; of a symmetric one a triangle is computed, and both are written."""
+    def fill(self, outputs: tuple[Any, ...], kernels: tuple[str, ...]) -> None:
+        """Write these kernels whole; of a symmetric one a triangle is computed, and both are written."""
         direct = all(self._direct(output, outputs[0]) for output in outputs)
         if self.engine is None or not direct:
-            fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, wanted))
+            fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, kernels))
             return
-        self.engine.fill(outputs, wanted)
+        self.engine.fill(outputs, kernels)
         if self.paired:
             exact = self.equation.diagonal(slice(len(self.rows)))
-            for output, name in zip(outputs, wanted, strict=True):
+            for output, name in zip(outputs, kernels, strict=True):
                 output.diagonal().copy_(getattr(exact, name))
 
     def _direct(self, output: Any, first: Any) -> bool:
@@ -78,15 +78,15 @@ class Prepared:
             return False
         return output.stride() == first.stride() and output.stride(1) == 1
 
-    def _plain_tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
+    def _plain_tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[Tensor, ...]:
         n = len(self.rows)
         shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
         gram = self.rows[left].to(torch.float64) @ self.columns[right].to(torch.float64).T
         own = self._own(left, right)
         if own is not None:
             gram[own] = 0.0  # ρ = 1 there is the hardest pair, and the diagonal has its own exact formula
-        kernels = self.equation.tile(left, shifted, gram)
-        return tuple(getattr(kernels, name).to(self.rows.dtype) for name in wanted)
+        found = self.equation.tile(left, shifted, gram)
+        return tuple(getattr(found, name).to(self.rows.dtype) for name in kernels)
 
     def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
         """Where in the tile a sample meets itself."""
@@ -104,6 +104,7 @@ def prepare(
     x: Array,
     x2: Array | None = None,
     tau0: float | None = None,
+    *,
     tangent: bool = True,
     fused: bool = True,
     eager: bool = False,
@@ -111,14 +112,14 @@ def prepare(
     """All that is O(n): the variances, moments and coefficients of every sample. `tangent` refuses a network without one."""
     rows = samples(x)
     columns = rows if x2 is None else samples(x2, "x2").to(rows)
-    refuse_other_features(rows, columns)
+    check_features(rows, columns)
     norms2 = squared_norms(rows)
     both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
     equation = equation_of_norms(net, both, tau0, norms2, tangent)
     diagonal = equation.diagonal(slice(None))
     refuse_beyond(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
     if tangent:
-        refuse_without_tangent(net, diagonal, both, tau0)
+        check_tangent(net, diagonal, both, tau0)
         refuse_beyond(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
     paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
     if isinstance(equation, ImplicitPairs) and equation.several_roots:
@@ -126,20 +127,23 @@ def prepare(
     return Prepared(rows, columns, equation, x2 is None, fused, eager, paired)
 
 
-def refuse_other_features(x: Tensor, x2: Tensor) -> None:
+def check_features(x: Tensor, x2: Tensor) -> None:
     if x.shape[1] != x2.shape[1]:
         raise BadInput(f"x has {x.shape[1]} features and x2 has {x2.shape[1]}; they must agree.")
 
 
-def pair_equation(net: Network, x: Tensor, tau0: float | None) -> PairEquation:
-    """The equation of `net` on samples (n, p), with a DEQ centred at τ0, or at that of the samples."""
-    return equation_of_norms(net, squared_norms(x), tau0)
-
-
 def equation_of_norms(
     net: Network, norms2: Tensor, tau0: float | None, of: Tensor | None = None, tangent: bool = False
-) -> PairEquation:
-    """The same from ‖x_i‖² in float64 alone; τ0 is that of the squared norms `of`, where these are not all of them."""
+) -> ImplicitPairs | ExplicitPairs:
+    """The equation of `net` on samples with these ‖x_i‖² in float64, with a DEQ centred at τ0.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        norms2: ‖x_i‖², (n,).
+        tau0: The norm at which a DEQ is centred.
+        of: The squared norms that give τ0 unless it is given; `norms2` by default.
+        tangent: Whether the remedy in an error must have a tangent kernel too.
+    """
     if isinstance(net, Explicit):
         return ExplicitPairs(net, norms2)
     if not isinstance(net, Implicit):
@@ -171,9 +175,7 @@ def equation_of_norms(
     return equation
 
 
-def refuse_without_tangent(
-    net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None
-) -> None:
+def check_tangent(net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None) -> None:
     """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1. With the squared norms of the samples the
     remedy is one that holds for them."""
     slope = float(diagonal.slope.max())

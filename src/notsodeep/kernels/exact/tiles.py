@@ -30,6 +30,12 @@ def tile_size(tile: TileSize, device: torch.device) -> tuple[int, int]:
     return min(int(sides[0]), _LARGEST_TILE), min(int(sides[1]), _LARGEST_TILE)
 
 
+def check_square(sides: tuple[int, int], remedy: str = "; give one side") -> None:
+    """Raise BadInput unless a tile of a symmetric kernel is square."""
+    if sides[0] != sides[1]:
+        raise BadInput(f"tile = {sides} of a symmetric kernel is not square{remedy}.")
+
+
 def blocks(size: int, side: int) -> list[slice]:
     """Consecutive slices of length `side` that cover range(size)."""
     return [slice(start, min(start + side, size)) for start in range(0, size, side)]

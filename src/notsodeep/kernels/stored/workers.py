@@ -23,6 +23,7 @@ from notsodeep.arrays import samples
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.exact.tiles import fill, tile_size
+from notsodeep.kernels.names import Kernel, as_kernels
 from notsodeep.kernels.stored.seals import Index
 from notsodeep.kernels.stored.store import KernelStore, Writer, get_samples
 from notsodeep.runtime.dask import finished, keep_freed_memory, on_every_worker, result_of
@@ -85,7 +86,7 @@ class Workbench:
     @torch.no_grad()
     def do(self, tile: Index, device: str) -> None:
         """Compute the tile there, and write it."""
-        prepared, names = self.on(device), tuple(self._job.store.about["kernels"])
+        prepared, names = self.on(device), as_kernels(self._job.store.about["kernels"])
         rows, columns = self._job.store.slices(tile)
         shape = (rows.stop - rows.start, columns.stop - columns.start)
         values = tuple(prepared.rows.new_empty(shape) for _ in names)
@@ -96,7 +97,7 @@ class Workbench:
 
 
 def _part(
-    prepared: Prepared, top: int, left: int, names: tuple[str, ...]
+    prepared: Prepared, top: int, left: int, names: tuple[Kernel, ...]
 ) -> Callable[[slice, slice], tuple[Tensor, ...]]:
     def part(rows: slice, columns: slice) -> tuple[Tensor, ...]:
         return prepared.tile(
@@ -124,7 +125,7 @@ def describe(
     net: Network,
     x: Tensor,
     x2: Tensor | None,
-    kernels: tuple[str, ...],
+    kernels: tuple[Kernel, ...],
     tile: Index,
     tau0: tuple[float | None, float | None],
 ) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def describe(
         "format": 2,
         "version": installed_version(),
         "network": exact_text(net),
-        "kernels": list(kernels),
+        "kernels": [kernel.value for kernel in kernels],
         "dtype": str(x.dtype).removeprefix("torch."),
         "shape": [len(x), len(x if x2 is None else x2)],
         "tile": list(tile),

@@ -16,8 +16,8 @@ from notsodeep.arguments import device, flag, function, norm, path
 from notsodeep.arrays import Array, refuse_if_too_large, samples
 from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.exact.solver import prepare
-from notsodeep.kernels.exact.tiles import TileSize, tile_size
-from notsodeep.kernels.names import KERNELS, kernel_names
+from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_size
+from notsodeep.kernels.names import Kernel, as_kernels
 from notsodeep.kernels.stored.seals import Index
 from notsodeep.kernels.stored.store import drop_samples, open_store, put_samples, zarr
 from notsodeep.kernels.stored.workers import (
@@ -58,8 +58,8 @@ class WrittenKernels:
 
         group = open_checked(self.folder)
         if kernel not in group:
-            there = ", ".join(name for name in KERNELS if name in group)
-            raise BadInput(f"{str(self.folder)!r} holds no kernel {kernel!r}; it holds {there or 'none'}.")
+            there = ", ".join(name for name in Kernel if name in group)
+            raise BadInput(f"{str(self.folder)!r} holds no kernel {str(kernel)!r}; it holds {there or 'none'}.")
         return group[kernel]
 
 
@@ -70,7 +70,7 @@ def write_kernels(
     folder: str | Path,
     x2: Array | None = None,
     *,
-    kernels: str | Sequence[str] = ("conjugate",),
+    kernel: Kernel | str | Sequence[Kernel | str] = Kernel.CONJUGATE,
     tile: TileSize = None,
     tau0: float | None = None,
     scheduler: Any = None,
@@ -91,7 +91,7 @@ def write_kernels(
     target, resume = path(folder, "folder").resolve(), flag(resume, "resume")
     if progress is not None:
         function(progress, "progress", "a function of (tiles there, tiles in all)", 2)
-    names = kernel_names(kernels)
+    names = as_kernels(kernel)
     rows, columns = samples(x), None if x2 is None else samples(x2, "x2")
     columns = None if columns is None else columns.to(rows)
     places = _places(devices, scheduler is None)
@@ -101,7 +101,7 @@ def write_kernels(
         _refuse_large_tile(sides, len(names), rows.dtype, places)
     used = _tau0(net, rows, tau0)
     prepare(
-        net, rows, columns, used, tangent=names != ("conjugate",)
+        net, rows, columns, used, tangent=names != (Kernel.CONJUGATE,)
     )  # whatever is wrong is told before a file is made
     with _client(scheduler) as client:
         about = describe(net, rows, columns, names, sides, (tau0, used))
@@ -195,10 +195,8 @@ def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symme
     sides = tile_size(tile, torch.device(first))
     if tile is None and torch.device(first).type == "cpu":
         sides = (_BLOCKS * sides[0], _BLOCKS * sides[1])
-    if symmetric and sides[0] != sides[1]:
-        raise BadInput(
-            f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
-        )
+    if symmetric:
+        check_square(sides, "; give one side, or x2 = x for any rectangle")
     return min(sides[0], shape[0]), min(sides[1], shape[1])
 
 

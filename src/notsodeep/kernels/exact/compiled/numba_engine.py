@@ -11,10 +11,15 @@ from torch import Tensor
 
 from notsodeep.kernels.exact.compiled import numba_loops as cpu
 from notsodeep.kernels.exact.compiled.engine import Engine
+from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
 
 _HEIGHT, _WIDTH = 128, 2048  # of a strip of Gram values that a core keeps in its cache
-_KERNELS = {"conjugate": cpu.CONJUGATE, "tangent": cpu.TANGENT, "preactivation": cpu.PREACTIVATION}
+_CODES: dict[str, int] = {
+    Kernel.CONJUGATE: cpu.CONJUGATE,
+    Kernel.TANGENT: cpu.TANGENT,
+    Kernel.PREACTIVATION: cpu.PREACTIVATION,
+}
 _EVERY_PAIR = -(1 << 40)  # a diagonal far below the tile
 _OWN = local()
 
@@ -46,7 +51,7 @@ class CpuEngine(Engine):
     def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
         mirrored = mirrors is not None
         targets = [
-            (_KERNELS[name], outputs[k], mirrors[k] if mirrored else outputs[k][:0]) for k, name in enumerate(kernels)
+            (_CODES[name], outputs[k], mirrors[k] if mirrored else outputs[k][:0]) for k, name in enumerate(kernels)
         ]
         targets += [(cpu.NONE, outputs[0][:0], outputs[0][:0])] * (2 - len(targets))
         shift = left.start - right.start

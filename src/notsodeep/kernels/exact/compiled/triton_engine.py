@@ -13,8 +13,13 @@ from torch import Tensor
 
 from notsodeep.kernels.exact.compiled import triton_kernel as gpu
 from notsodeep.kernels.exact.compiled.engine import Engine, PairLaw
+from notsodeep.kernels.names import OF_OUTPUTS, Kernel
 
-_KINDS = {"conjugate": gpu.CONJUGATE, "tangent": gpu.TANGENT, "preactivation": gpu.PREACTIVATION}
+_CODES: dict[str, Any] = {
+    Kernel.CONJUGATE: gpu.CONJUGATE,
+    Kernel.TANGENT: gpu.TANGENT,
+    Kernel.PREACTIVATION: gpu.PREACTIVATION,
+}
 _SINGLE = {"HEIGHT": 128, "WIDTH": 64, "DEPTH": 64, "num_warps": 8, "num_stages": 3}
 _DOUBLE = {"HEIGHT": 64, "WIDTH": 64, "DEPTH": 32, "num_warps": 8, "num_stages": 1}
 _PADDING = 64
@@ -49,7 +54,7 @@ class GpuEngine(Engine):
         tile = left, right
         gram = self.rows[left] @ self.columns[right].T if self.given else None
         known: list[Tensor | None] = [gram, None]
-        between = kernels if kernels == ("conjugate",) else ("conjugate", "tangent")
+        between = kernels if kernels == (Kernel.CONJUGATE,) else OF_OUTPUTS
         *hidden, last = range(len(self.laws))
         for layer in hidden:
             # Every entry is read before it is written, by the same block: so each layer may take the place of the one before.
@@ -81,7 +86,7 @@ class GpuEngine(Engine):
         down, across = _squares(n, n2, shape)
         flags = torch.zeros(down * across * gpu.GROUP**2, dtype=torch.int32, device=self.rows.device)
         outs, across_outs = list(outputs), list(outputs if mirrors is None else mirrors)
-        kinds = [_KINDS[name] for name in kernels] + [gpu.NONE] * (2 - len(kernels))
+        kinds = [_CODES[name] for name in kernels] + [gpu.NONE] * (2 - len(kernels))
         law = self.laws[layer]
         parts = [*self._parts(0, left), *self._parts(1, right)]
         with torch.cuda.device(self.rows.device):
