@@ -20,7 +20,7 @@ from torch import Tensor
 
 import notsodeep as nsd
 from notsodeep import separation as sep
-from notsodeep.advice import race
+from notsodeep.advice.race import race
 from notsodeep.data.split import load_split
 from notsodeep.separation.targets import Chirps
 

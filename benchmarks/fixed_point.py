@@ -17,7 +17,7 @@ from torch.nn import functional
 import notsodeep as nsd
 
 TOL, P = 1e-4, 784
-OURS = {"ours, full precision": nsd.FullPrecision(), "ours": nsd.MixedPrecision()}
+OURS = {"ours, full precision": nsd.fixed_points.FullPrecision(), "ours": nsd.fixed_points.MixedPrecision()}
 
 
 class Case:

@@ -25,7 +25,7 @@ def speed(width, p, batch=512):
         net = nsd.Implicit(name, 0.2)
         explicit = nsd.design(net).explicit
         modules = {
-            "full": nsd.DEQ(net, p, width, precision=nsd.FullPrecision()),
+            "full": nsd.DEQ(net, p, width, precision=nsd.fixed_points.FullPrecision()),
             "mixed": nsd.DEQ(net, p, width),
             "explicit": nsd.ENN(explicit, p, width),
         }

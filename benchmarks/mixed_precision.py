@@ -20,7 +20,7 @@ def main():
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, torchdeq {peer_version()}; m = n = {M}, p = {P}")
     x = torch.randn(N, P, generator=torch.Generator().manual_seed(0)).cuda() / math.sqrt(P)
     for name, phi in (("tanh", torch.tanh), ("relu", torch.relu)):
-        full, mixed = build(name, nsd.FullPrecision()), build(name, nsd.MixedPrecision())
+        full, mixed = build(name, nsd.fixed_points.FullPrecision()), build(name, nsd.fixed_points.MixedPrecision())
         calls = {"ours, mixed": lambda deq=mixed: deq(x), "ours, full": lambda deq=full: deq(x)}
         for solver in ("fixed_point_iter", "anderson"):
             for tol in (1e-4, 3e-4):

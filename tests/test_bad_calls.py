@@ -4,8 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 
 import notsodeep as nsd
 from notsodeep.data import load_split
@@ -108,13 +107,16 @@ def _deq(**options):
         "a size of 64 bits": (lambda: _deq(width=2**63), "width = 9223372036854775808 is more than 2⁶³"),
         "a size that no machine holds": (lambda: _deq(width=2**40), "GiB are free"),
         "samples that no machine holds": (lambda: nsd.GaussianMixture.two_classes(9).sample(2**50), "GiB are free"),
-        "a seed of 71 bits": (lambda: nsd.Nystrom(seed=2**70), "at most 64 bits, got 1180591620717411303424"),
+        "a seed of 71 bits": (lambda: nsd.kernels.Nystrom(seed=2**70), "at most 64 bits, got 1180591620717411303424"),
         "a split's seed": (lambda: load_split("digits:n=10", seed=2**64), "at most 64 bits"),
         "advice's seed": (lambda: nsd.advise(X, X[:, 0], seed=-(2**64)), "at most 64 bits"),
         "beyond float32": (lambda: nsd.conjugate_kernel(NET, (1e30 * X).float()), "largest number of float32.*float64"),
-        "beyond float32, sharp": (lambda: nsd.sharp_entries(NET, (1e30 * X).float()), "largest number of float32"),
+        "beyond float32, sharp": (
+            lambda: nsd.kernels.sharp_entries(NET, (1e30 * X).float()),
+            "largest number of float32",
+        ),
         "below float32": (lambda: nsd.conjugate_kernel(NET, (1e-25 * X).float()), "float32 loses its digits"),
-        "a factor of NaN": (lambda: nsd.Scaled(nsd.activation("relu"), math.nan), "factor = nan"),
+        "a factor of NaN": (lambda: nsd.activations.Scaled(nsd.activation("relu"), math.nan), "factor = nan"),
         "an infinite offset": (lambda: nsd.Centred(nsd.activation("relu"), math.inf), "offset = inf"),
     }.values(),
 )

@@ -44,7 +44,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, check):
     assert list(check["problems"](wheel.parent)) == []
     names = set(zipfile.ZipFile(wheel).namelist())
     assert wheel.name == f"notsodeep-{notsodeep.__version__}-py3-none-any.whl"
-    assert {"notsodeep/py.typed", "notsodeep/report/template.html.j2", "notsodeep/cli/__main__.py"} <= names
+    assert {"notsodeep/py.typed", "notsodeep/papers/report/template.html.j2", "notsodeep/cli/__main__.py"} <= names
     assert not [name for name in names if "tests/" in name or name.endswith(".pyc")]
 
 

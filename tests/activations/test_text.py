@@ -12,8 +12,8 @@ from notsodeep.activations import (
     Rectifier,
     Relu,
     Scaled,
+    activation as parse,
 )
-from notsodeep.activations import activation as parse
 from tests.zoo import NAMED, build, each
 
 

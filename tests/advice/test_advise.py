@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.advice import Advice, LeftOut, Race, Runner, evidence, rule
-from notsodeep.advice.advise import Columns
+from notsodeep.advice.advise import Advice, Columns, rule
+from notsodeep.advice.evidence import LeftOut, evidence
+from notsodeep.advice.race import Race, Runner
 from notsodeep.models.training.flops import Flops
 
 VERDICTS = ("deq", "explicit", "neither")

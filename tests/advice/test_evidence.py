@@ -9,8 +9,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import separation as sep
-from notsodeep.advice import Evidence, LeftOut, evidence
-from notsodeep.advice.evidence import _folds, _neighbour_mean, _Spectrum, _with_constant
+from notsodeep.advice.evidence import Evidence, LeftOut, _folds, _neighbour_mean, _Spectrum, _with_constant, evidence
 from notsodeep.advice.labels import encoded_targets
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.advice import Race, Runner, race
-from notsodeep.advice.race import _Task
+from notsodeep.advice.race import Race, Runner, _Task, race
 from notsodeep.models.training.equal_cost import Trained
 from notsodeep.models.training.flops import Flops, fnn_flops
 from notsodeep.models.training.parallel import StackedFNN

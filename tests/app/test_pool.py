@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from notsodeep.app import pool as pools
-from notsodeep.app import worker as process
+from notsodeep.app import pool as pools, worker as process
 from notsodeep.app.pool import LATER, Pool
 from notsodeep.app.study import Refused
 from notsodeep.app.worker import Budget, Departed, OverBudget, Stopped

@@ -4,8 +4,7 @@ import math
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from notsodeep.app.state import DATA, FAMILY_NAMES, KERNELS, NAMED, RANGES, State, checked, parse
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.app import study as explored
-from notsodeep.app import study as lengths
+from notsodeep.app import study as explored, study as lengths
 from notsodeep.app.answers import WIDTH, figure_file, network_file, python_of
 from notsodeep.app.state import NAMED, State, checked
 from notsodeep.app.study import Refused, gaps_against_n, look_ahead, samples_of
@@ -234,7 +233,7 @@ def test_the_undesigned_kernel_times_its_best_factor(studied):
         nsd.conjugate_kernel(net, found.data.x, tau0=tau0)
         for net, tau0 in ((found.net, found.tau0), (found.plain, None))
     )
-    best, _ = nsd.best_scaled_gap(exact, plain)
+    best, _ = nsd.kernels.best_scaled_gap(exact, plain)
     assert best <= found.scaled_gap <= 1.2 * best
     assert found.scaled_gap < found.plain_gap
 

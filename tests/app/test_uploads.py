@@ -7,8 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from notsodeep.app.uploads import LIMITS, Limits, read_upload
 from notsodeep.data.tables import READERS, Source

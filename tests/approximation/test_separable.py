@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from notsodeep.approximation.tables import chebyshev_subset
-from notsodeep.approximation.tables import separate as separate_core
+from notsodeep.approximation.tables import chebyshev_subset, separate as separate_core
 from notsodeep.tolerances import SEPARABLE_RTOL
 
 

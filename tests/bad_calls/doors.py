@@ -15,12 +15,16 @@ from notsodeep import activations, data, estimators, fixed_points, separation
 from tests.bad_calls.calls import Door
 from tests.bad_calls.values import BAD, contraction
 
-NAMESPACES = (nsd, fixed_points, activations, data, estimators, separation)
+NAMESPACES = (
+    nsd, fixed_points, activations, data, estimators, separation,
+    nsd.advice, nsd.kernels, nsd.matching, nsd.models, nsd.theory, nsd.training,
+)  # fmt: skip
 _X = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 _Y = torch.tensor([0, 1, 0, 1, 1, 0])
 
 # What a user asks for or is handed, and never makes: results, errors, what is abstract, and lists of names.
 _NO_DOORS = {
+    "Evidence", "LeftOut", "Measured", "Race", "Runner",
     "Advice", "Certificate", "Compiled", "Dataset", "Design", "EmpiricalKernels", "ExactKernels", "History", "KernelTile",
     "Moments", "Reason", "Scalars", "Solution", "Split", "StreamedFit", "WrittenKernels", "Written", "Exporting",
     "BadInput", "NoMatch", "NotContractive", "NotConverged", "NotSoDeepError", "NumericsWarning",
@@ -60,8 +64,10 @@ def _enn() -> nsd.ENN:
     return nsd.ENN(nsd.Explicit(["relu"]), 3, 4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def _operator() -> nsd.LowRankPlusDiagonal:
-    return nsd.LowRankPlusDiagonal(_X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64))
+def _operator() -> nsd.kernels.LowRankPlusDiagonal:
+    return nsd.kernels.LowRankPlusDiagonal(
+        _X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
+    )
 
 
 def _relu_deq() -> separation.ReluDEQ:
@@ -69,7 +75,7 @@ def _relu_deq() -> separation.ReluDEQ:
 
 
 @lru_cache(maxsize=1)
-def _compiled() -> nsd.Compiled:
+def _compiled() -> nsd.models.Compiled:
     return nsd.compile_deq(_deq(), _X, progress=False)
 
 
@@ -164,9 +170,9 @@ GOOD: dict[str, Callable[[], Any]] = {
 GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "scalars": {"net": _net},
     "ENN": {"net": lambda: nsd.Explicit(["relu"])},
-    "TiledKernel": {"kernel": lambda: "conjugate"},
+    "kernels.TiledKernel": {"kernel": lambda: "conjugate"},
     "Scalars.coefficients": {"kernel": lambda: "conjugate"},
-    "to_explicit": {"deq": lambda: nsd.to_deq(_enn())},
+    "models.to_explicit": {"deq": lambda: nsd.models.to_deq(_enn())},
     "fixed_points.Activated": {"phi": lambda: torch.tanh},
     "fit": {"progress": lambda: False},
     "compile_deq": {"progress": lambda: False},
@@ -177,7 +183,7 @@ GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "data.images": {"name": lambda: "mnist"},
     "data.load": {"spec": lambda: "digits:n=12"},
     "data.load_split": {"spec": lambda: "digits:n=12"},
-    "LowRankPlusDiagonal": {"factor": lambda: _X.clone()},
+    "kernels.LowRankPlusDiagonal": {"factor": lambda: _X.clone()},
     "separation.BooleanTarget": {"function": lambda: lambda x: x[:, 0], "name": lambda: "f"},
     "advise": {
         "x": lambda: torch.randn(60, 2, generator=torch.Generator().manual_seed(0)),
@@ -197,13 +203,13 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "Implicit": _net,
     "Explicit": lambda: nsd.Explicit(["tanh"]),
     "LowRankPlusDiagonal": _operator,
-    "TiledKernel": lambda: nsd.TiledKernel(_net(), _X, ridge=0.1),
+    "TiledKernel": lambda: nsd.kernels.TiledKernel(_net(), _X, ridge=0.1),
     "GaussianMixture": GOOD["mixture"],
     "MixtureStatistics": GOOD["stats"],
-    "SharpStatistics": lambda: nsd.SharpStatistics.from_pass(_X),
+    "SharpStatistics": lambda: nsd.kernels.SharpStatistics.from_pass(_X),
     "Scalars": lambda: nsd.scalars(_net(), 1.0),
-    "Moments": lambda: nsd.moments(nsd.activation("tanh"), torch.ones(1, dtype=torch.float64)),
-    "StreamedFit": lambda: nsd.streamed_fit(_net(), _X, _Y),
+    "Moments": lambda: nsd.theory.moments(nsd.activation("tanh"), torch.ones(1, dtype=torch.float64)),
+    "StreamedFit": lambda: nsd.kernels.streamed_fit(_net(), _X, _Y),
     "Compiled": _compiled,
     "Standardiser": lambda: data.Standardiser.of(_X),
     "ReluDEQ": _relu_deq,

@@ -2,6 +2,7 @@
 
 import inspect
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, get_args, get_origin, get_type_hints
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from typer.models import ArgumentInfo
 
 from notsodeep.cli import app
+from notsodeep.cli.program import COMMANDS as PROGRAM
 
 BAD_TEXT = [
     "", " ", "x" * 5000, "σ²\u202e日本", "\x1b[31m", "-1", "--", "%s%n{0}", "$(touch made)", "../..", "null", "nan", ":", ",",
@@ -86,6 +88,8 @@ def _commands(typer_app, before=()):
         yield from _commands(group.typer_instance, (*before, group.name))
 
 
+for home in {module for module, _ in PROGRAM.values()}:
+    import_module(f"notsodeep.cli.{home}")  # which adds its commands
 COMMANDS = dict(_commands(app))
 
 

@@ -215,7 +215,7 @@ def test_stopped_while_it_starts(tmp_path):
     (tmp_path / "torch.py").write_text(_SLOW_TORCH)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     with subprocess.Popen(
-        [sys.executable, "-m", "notsodeep.cli", "--version"],
+        [sys.executable, "-m", "notsodeep.cli", "design"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_reproduce import SMALL as SMALL_L1
-from tests.cli.test_reproduce import lines
+from tests.cli.test_reproduce import SMALL as SMALL_L1, lines
 
 _SETTINGS = ("data=made-up", "train=64", "test=20", "maps=8", "channels=4/8", "epochs=1", "seeds=1")
 SMALL = [word for setting in _SETTINGS for word in ("--set", f"W7.{setting}")]

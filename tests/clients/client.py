@@ -40,12 +40,12 @@ class Client:
     samples: int = 1
     tol: float = 1e-4
     gradient_tol: float = 1e-2
-    solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson()  # noqa: RUF009 (frozen values)
-    adjoint_solver: nsd.Solver | nsd.fixed_points.Splitting = nsd.Anderson()  # noqa: RUF009
+    solver: nsd.fixed_points.Solver | nsd.fixed_points.Splitting = nsd.Anderson()  # noqa: RUF009 (frozen values)
+    adjoint_solver: nsd.fixed_points.Solver | nsd.fixed_points.Splitting = nsd.Anderson()  # noqa: RUF009
     max_steps: int = 200
     damping: float = 1.0
 
-    def solve(self, problem: Problem, tol: float | None = None) -> nsd.Solution:
+    def solve(self, problem: Problem, tol: float | None = None) -> nsd.fixed_points.Solution:
         """The library's solution, with the exact implicit gradient at the same tolerance."""
         tol = self.tol if tol is None else tol
         adjoint = nsd.ImplicitAdjoint(self.adjoint_solver, tol=tol, max_steps=self.max_steps)

@@ -151,7 +151,9 @@ def test_rotation(dtype):
 
 
 @pytest.mark.parametrize("solver", [DAMPED, ANDERSON, BROYDEN], ids=["half steps", "anderson", "broyden"])
-@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(), nsd.UnrolledAdjoint()], ids=["implicit", "unrolled"])
+@pytest.mark.parametrize(
+    "adjoint", [nsd.ImplicitAdjoint(), nsd.fixed_points.UnrolledAdjoint()], ids=["implicit", "unrolled"]
+)
 @pytest.mark.parametrize("second", [math.pi / 4, HALF_PI])
 def test_gradient_of_the_cosine(solver, adjoint, second):
     # dx/dθ = 1/(1 + sin x). jaxopt's plain steps do not converge here (see above), and what it then checks is the derivative
@@ -161,7 +163,7 @@ def test_gradient_of_the_cosine(solver, adjoint, second):
     x = solve(lambda x: torch.cos(x) + theta, start, solver, 1e-6, 4000, adjoint=adjoint).value
     # From π/2, which is exact, the second component never moves: its unrolled derivative, 0, 1, 0, 1 … by plain steps, is the
     # solver's and not the solution's.
-    exact = 1 if second == HALF_PI and adjoint == nsd.UnrolledAdjoint() and solver != DAMPED else 2
+    exact = 1 if second == HALF_PI and adjoint == nsd.fixed_points.UnrolledAdjoint() and solver != DAMPED else 2
     expected = torch.diag(1.0 / (1.0 + torch.sin(x.detach())))
     for k in range(exact):
         slopes = torch.autograd.grad(x[k], theta, retain_graph=True)[0]

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.data import images
-from notsodeep.data import vgg_features as features
+from notsodeep.data import images, vgg_features as features
 from notsodeep.data.vgg_features import make_features, vgg19_features
 
 

@@ -66,7 +66,7 @@ class Verdict:
 
     problem: Problem
     told: bool
-    found: nsd.Solution
+    found: nsd.fixed_points.Solution
     claims: int
     false: int
     worst: float
@@ -109,7 +109,7 @@ def relative(z: Tensor, fz: Tensor, first: tuple[Tensor, Tensor], entries: int) 
 
 
 def _misnamed(
-    problem: Problem, found: nsd.Solution, watched: Watched, patience: bool
+    problem: Problem, found: nsd.fixed_points.Solution, watched: Watched, patience: bool
 ) -> tuple[tuple[int, str, str], ...]:
     ignored = {"converged"} if patience else {"converged", "stalled"}
     failures = [k for k, status in enumerate(found.status.tolist()) if REASONS[status] not in ignored]
@@ -203,7 +203,7 @@ class _References:
             self._going_on = self._reached(self.problem.solver, self.problem.dtype, 2 * self.evaluations + 40)
         return self._going_on
 
-    def _reached(self, solver: nsd.Solver, dtype: torch.dtype, steps: int) -> Tensor:
+    def _reached(self, solver: nsd.fixed_points.Solver, dtype: torch.dtype, steps: int) -> Tensor:
         f, shape = self.problem.map(dtype), self.problem.start.shape
         z = self.problem.start.to(dtype).reshape(self.entries, -1)
         reached, memory, first = torch.zeros(self.entries, dtype=torch.bool), solver.init(z), None

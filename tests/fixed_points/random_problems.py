@@ -50,13 +50,13 @@ class Problem:
     tol: float
     max_steps: int
     kind: str
-    solver: nsd.Solver
+    solver: nsd.fixed_points.Solver
 
     def map(self, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
         weights = {name: weight.to(dtype) for name, weight in self.weights.items()}
         return lambda z: self.apply(weights, z)
 
-    def solve(self, f: Callable[[Tensor], Tensor], *, told: bool) -> nsd.Solution:
+    def solve(self, f: Callable[[Tensor], Tensor], *, told: bool) -> nsd.fixed_points.Solution:
         """What the library finds, with its own guess at what is independent, or told."""
         options = {"tol": self.tol, "max_steps": self.max_steps, "throw": False}
         z0 = self.start.to(self.dtype)
@@ -232,7 +232,7 @@ FAMILIES = {
 KINDS = ("picard", "damped", "anderson", "anderson at once", "broyden", "broyden at once")
 
 
-def drawn_solver(draw: Draw, kind: str) -> nsd.Solver:
+def drawn_solver(draw: Draw, kind: str) -> nsd.fixed_points.Solver:
     if kind == "picard":
         return nsd.Picard()
     if kind == "damped":

@@ -11,7 +11,7 @@ import notsodeep as nsd
 from .maps import SOLVERS, contraction, tanh_map
 
 TIGHT = 1e-13
-ADJOINTS = {"implicit": nsd.ImplicitAdjoint(tol=TIGHT), "unrolled": nsd.UnrolledAdjoint()}
+ADJOINTS = {"implicit": nsd.ImplicitAdjoint(tol=TIGHT), "unrolled": nsd.fixed_points.UnrolledAdjoint()}
 
 
 def layer(solver=nsd.Picard(), adjoint=ADJOINTS["implicit"]):  # noqa: B008
@@ -30,7 +30,7 @@ def test_gradcheck_and_gradgradcheck(name, adjoint):
     assert torch.autograd.gradgradcheck(run, (weight, x))
 
 
-@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(), nsd.UnrolledAdjoint()])
+@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(), nsd.fixed_points.UnrolledAdjoint()])
 def test_default_tolerances_pass_gradcheck(adjoint):
     weight, x = (t.requires_grad_() for t in contraction(2, 3))
     run = lambda weight, x: nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x), adjoint=adjoint).value  # noqa: E731
@@ -72,12 +72,12 @@ def test_phantom_gradients_are_truncated_neumann_series():
     exact = torch.autograd.grad(layer()(weight, x).sum(), x)[0]
     errors = []
     for steps in (1, 3, 10, 60):
-        phantom = layer(adjoint=nsd.PhantomAdjoint(steps=steps))(weight, x)
+        phantom = layer(adjoint=nsd.fixed_points.PhantomAdjoint(steps=steps))(weight, x)
         errors.append(float((torch.autograd.grad(phantom.sum(), x)[0] - exact).norm() / exact.norm()))
     assert errors[0] > errors[1] > errors[2] > errors[3]
     assert errors[0] > 0.05
     assert errors[3] < 1e-8
-    one = torch.autograd.grad(layer(adjoint=nsd.OneStepAdjoint())(weight, x).sum(), x)[0]
+    one = torch.autograd.grad(layer(adjoint=nsd.fixed_points.OneStepAdjoint())(weight, x).sum(), x)[0]
     z = layer()(weight, x).detach()
     torch.testing.assert_close(one, 1.0 - torch.tanh(z @ weight.T + x.detach()) ** 2, rtol=1e-8, atol=1e-9)
 
@@ -102,7 +102,7 @@ def test_what_is_kept_for_a_backward_pass_does_not_grow_with_the_steps():
     (few, short), (many, long) = kept(nsd.ImplicitAdjoint(), 1e-2), kept(nsd.ImplicitAdjoint(), 1e-12)
     assert long > 3 * short
     assert few == many
-    assert kept(nsd.UnrolledAdjoint(), 1e-12)[0] > 3 * kept(nsd.UnrolledAdjoint(), 1e-2)[0]
+    assert kept(nsd.fixed_points.UnrolledAdjoint(), 1e-12)[0] > 3 * kept(nsd.fixed_points.UnrolledAdjoint(), 1e-2)[0]
 
 
 def test_the_backward_has_a_tolerance_and_an_error_of_its_own():
@@ -191,13 +191,13 @@ def test_what_cannot_be_batched_says_so():
             value, weight, torch.eye(3, dtype=x.dtype)[:, :, None].expand(3, 3, 4), is_grads_batched=True
         )
     with pytest.raises(nsd.BadInput, match="UnrolledAdjoint"):
-        vmap(lambda row: layer(adjoint=nsd.UnrolledAdjoint())(weight, row))(x)
+        vmap(lambda row: layer(adjoint=nsd.fixed_points.UnrolledAdjoint())(weight, row))(x)
 
 
 def test_unrolled_from_an_exact_start_has_a_gradient():
     b = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
     start = torch.full((2, 3), 2.0, dtype=torch.float64)
-    value = nsd.fixed_point(lambda z: 0.5 * z + b, start, adjoint=nsd.UnrolledAdjoint()).value
+    value = nsd.fixed_point(lambda z: 0.5 * z + b, start, adjoint=nsd.fixed_points.UnrolledAdjoint()).value
     assert value.requires_grad
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.fixed_points import implicit as module
-from notsodeep.fixed_points import precision
+from notsodeep.fixed_points import implicit as module, precision
 from notsodeep.fixed_points.affine import AffineStep
 
 N, M = 96, 700  # above the size from which mixed precision is worth it
@@ -32,7 +31,7 @@ def residual(step, weight, u, s):
 
 
 def deq(name, tol, mixed=True, **options):
-    options = {"precision": nsd.MixedPrecision() if mixed else nsd.FullPrecision(), **options}
+    options = {"precision": nsd.fixed_points.MixedPrecision() if mixed else nsd.fixed_points.FullPrecision(), **options}
     return nsd.DEQ(nsd.Implicit(name, 0.2), 50, M, tol=tol, generator=torch.Generator().manual_seed(0), **options)
 
 
@@ -93,14 +92,14 @@ def test_failures_in_mixed_precision_are_those_of_full_precision():
     x[3, 3] = torch.nan
     for mixed in (True, False):
         found = deq("tanh", 1e-4, mixed, throw=False).solve(x)
-        assert found.reason is nsd.Reason.nan
+        assert found.reason is nsd.fixed_points.Reason.nan
         assert found.converged.logical_not().nonzero().flatten().tolist() == [3]
     for mixed in (True, False):
         wild = deq("relu", 1e-4, mixed, throw=False, solver=nsd.Picard())
         with torch.no_grad():
             wild.A.mul_(20.0)
         found = wild.solve(data())
-        assert found.reason is nsd.Reason.diverged
+        assert found.reason is nsd.fixed_points.Reason.diverged
         assert float(found.value.abs().max()) < 1e3
 
 
@@ -120,7 +119,7 @@ def test_a_map_of_ones_own_in_mixed_precision():
     _, weight, u = problem()
     weight.requires_grad_()
     f = lambda z: torch.tanh(z @ weight.T + u)  # noqa: E731
-    found = nsd.fixed_point(f, torch.zeros_like(u), precision=nsd.MixedPrecision(), tol=1e-5)
+    found = nsd.fixed_point(f, torch.zeros_like(u), precision=nsd.fixed_points.MixedPrecision(), tol=1e-5)
     assert found.low_precision_steps >= 3
     with torch.no_grad():
         z = found.value

@@ -8,7 +8,7 @@ from notsodeep.fixed_points import Activated, PeacemanRachford
 
 from .maps import contraction, tanh_map
 
-ADJOINTS = [nsd.ImplicitAdjoint(), nsd.PhantomAdjoint(), nsd.UnrolledAdjoint()]
+ADJOINTS = [nsd.ImplicitAdjoint(), nsd.fixed_points.PhantomAdjoint(), nsd.fixed_points.UnrolledAdjoint()]
 
 
 def problem(n=3, d=4):
@@ -35,7 +35,7 @@ def test_states_are_images_with_the_gradient_of_one_step():
 def test_states_of_an_unrolled_solve_have_the_gradient_of_every_step():
     weight, x, z0 = problem()
     f = tanh_map(weight, x)
-    found = nsd.fixed_point(f, z0, nsd.Picard(), nsd.UnrolledAdjoint(), keep=[3])
+    found = nsd.fixed_point(f, z0, nsd.Picard(), nsd.fixed_points.UnrolledAdjoint(), keep=[3])
     gradients = [torch.autograd.grad(z.sum(), weight)[0] for z in (found.states[0], f(f(f(z0))))]
     torch.testing.assert_close(*gradients)
 
@@ -131,7 +131,7 @@ def test_the_backward_pass_is_told_of(second):
         assert len(told) == calls
         assert told[-1] is found.backward
     backward = found.backward
-    assert backward.reason is nsd.Reason.converged
+    assert backward.reason is nsd.fixed_points.Reason.converged
     assert backward.tol == 1e-7
     assert backward.value is None
     assert backward.residuals.shape == (int(backward.steps.max()), len(x))

@@ -124,7 +124,7 @@ def pure_maps(weight, x):
 def test_maps_that_make_their_own_constants(name):
     weight, x = (t.requires_grad_() for t in contraction(3, 4, radius=0.4))
     gradients = []
-    for adjoint in (EXACT, nsd.UnrolledAdjoint()):
+    for adjoint in (EXACT, nsd.fixed_points.UnrolledAdjoint()):
 
         def energy(adjoint=adjoint):
             f = pure_maps(weight, x)[name]

@@ -43,7 +43,7 @@ def test_what_is_called_converged_is(seed, solver):
     f, _ = graph_network(seed)
     with torch.no_grad():
         found, told = solve(f, solver)
-    assert found.reason is nsd.Reason.converged
+    assert found.reason is nsd.fixed_points.Reason.converged
     assert residual(f, found.value) <= 1e-5
     assert found.coupled == bool(told)
     assert all("samples=0" in message for message in told)
@@ -127,7 +127,7 @@ def test_growth_is_measured_from_the_start():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nsd.NumericsWarning)
         found = nsd.fixed_point(lambda z: a @ z + 1.0, torch.zeros(8, 3).double(), nsd.Picard(), throw=False)
-    assert found.reason is nsd.Reason.diverged
+    assert found.reason is nsd.fixed_points.Reason.diverged
 
 
 def test_the_warning_names_the_line_of_ones_own():

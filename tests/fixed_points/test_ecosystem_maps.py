@@ -204,7 +204,7 @@ def test_dropout_drawn_in_f_stalls(device):
     torch.manual_seed(0)
     with pytest.raises(nsd.NotConverged, match="see that f is deterministic") as error:
         nsd.fixed_point(f, torch.zeros_like(x))
-    assert error.value.reason is nsd.Reason.stalled
+    assert error.value.reason is nsd.fixed_points.Reason.stalled
 
 
 class Averaging(Layer):

@@ -40,7 +40,7 @@ def test_relative_and_absolute_stopping():
 
 def test_a_fixed_point_at_zero_is_found():
     found = solve(lambda z: 0.5 * z)
-    assert found.reason is nsd.Reason.converged
+    assert found.reason is nsd.fixed_points.Reason.converged
     assert float(found.value.abs().max()) < 1e-12
 
 
@@ -74,7 +74,7 @@ def test_failures_are_told_apart(f, options, reason):
 def test_noise_below_the_tolerance_stalls_with_the_dtype_in_the_remedy():
     draw = torch.Generator().manual_seed(0)
     found = solve(lambda z: 0.5 * z + 1.0 + 1e-4 * torch.rand(3, 4, generator=draw), tol=1e-8, max_steps=500)
-    assert found.reason is nsd.Reason.stalled
+    assert found.reason is nsd.fixed_points.Reason.stalled
     assert float(found.residual.max()) < 1e-3
     with pytest.raises(nsd.NotConverged, match="raise tol"):
         found.raise_unless_converged()
@@ -84,7 +84,7 @@ def test_running_out_of_steps_says_how_many_are_needed():
     with pytest.raises(nsd.NotConverged, match="Set max_steps to about") as error:
         nsd.fixed_point(lambda z: 0.9 * z + 1.0, 10.5 * Z0, nsd.Picard(), max_steps=30)
     needed = int(str(error.value).split("about ")[1].split(",")[0])
-    assert solve(lambda z: 0.9 * z + 1.0, 10.5 * Z0, max_steps=needed).reason is nsd.Reason.converged
+    assert solve(lambda z: 0.9 * z + 1.0, 10.5 * Z0, max_steps=needed).reason is nsd.fixed_points.Reason.converged
 
 
 @pytest.mark.parametrize("solver", [nsd.Picard(), nsd.Anderson(engage=0.0), nsd.Broyden(engage=0.0), nsd.Anderson()])
@@ -101,7 +101,7 @@ def test_a_nan_in_one_sample_does_not_spoil_the_others(solver, late):
 
     found = nsd.fixed_point(f, torch.zeros_like(x), solver, throw=False)
     assert found.converged.tolist() == [False, True, True]
-    assert found.reason is nsd.Reason.nan
+    assert found.reason is nsd.fixed_points.Reason.nan
     torch.testing.assert_close(found.value[1:], clean.value[1:], rtol=1e-8, atol=1e-9)
     assert bool(torch.isfinite(found.value).all())  # the first sample keeps its best iterate
     with pytest.raises(nsd.NotConverged, match="sample 0"):
@@ -111,7 +111,7 @@ def test_a_nan_in_one_sample_does_not_spoil_the_others(solver, late):
 def test_a_sample_that_diverges_does_not_spoil_the_others():
     found = solve(lambda z: torch.where(FIRST, 3.0 * z**3, 0.5 * z + 1.0))
     assert found.converged.tolist() == [False, True, True]
-    assert found.reason is nsd.Reason.diverged
+    assert found.reason is nsd.fixed_points.Reason.diverged
     assert bool(torch.isfinite(found.value).all())
 
 
@@ -272,7 +272,7 @@ def test_mixed_precision_is_full_precision_on_a_cpu():
     weight, x = contraction(6, 8, dtype=torch.float32)
     results = [
         nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x), precision=p)
-        for p in (nsd.FullPrecision(), nsd.MixedPrecision())
+        for p in (nsd.fixed_points.FullPrecision(), nsd.fixed_points.MixedPrecision())
     ]
     assert torch.equal(results[0].value, results[1].value)
     assert results[1].low_precision_steps == 0

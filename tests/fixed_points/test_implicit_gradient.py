@@ -65,7 +65,7 @@ def test_nested_states_one_step_and_a_splitting():
     split = implicit_gradient(Activated(torch.tanh, weight, x), z, nsd.ImplicitAdjoint(PeacemanRachford()))
     gradients.append(torch.autograd.grad(split.sum(), x)[0])
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
-    one = implicit_gradient(tanh_map(weight, x), z, nsd.OneStepAdjoint())
+    one = implicit_gradient(tanh_map(weight, x), z, nsd.fixed_points.OneStepAdjoint())
     torch.testing.assert_close(torch.autograd.grad(one.sum(), x)[0], 1.0 - z**2)
 
 

@@ -47,11 +47,13 @@ def test_the_image_of_the_start_is_that_of_no_other_state(monkeypatch):
     monkeypatch.setattr(precision, "has_fast_bfloat16", lambda _: True)
     w = torch.tensor(0.9, requires_grad=True)
     start = torch.full((256, 256), 0.7)
-    found = nsd.fixed_point(lambda z: w * z + 0.1, start, nsd.Picard(), precision=nsd.MixedPrecision(), max_steps=500)
+    found = nsd.fixed_point(
+        lambda z: w * z + 0.1, start, nsd.Picard(), precision=nsd.fixed_points.MixedPrecision(), max_steps=500
+    )
     assert float((found.value.detach() - 1.0).abs().max()) <= 2e-4
 
 
-@pytest.mark.parametrize("adjoint", [nsd.PhantomAdjoint(5), nsd.UnrolledAdjoint()])
+@pytest.mark.parametrize("adjoint", [nsd.fixed_points.PhantomAdjoint(5), nsd.fixed_points.UnrolledAdjoint()])
 def test_the_value_is_what_was_measured(adjoint):
     """Where f does not contract, steps from the solution lead away from it: they are for the gradient alone."""
     w = torch.tensor(-9.0, requires_grad=True, dtype=torch.float64)
@@ -116,7 +118,7 @@ def test_samples_that_left_come_back_where_rounding_wants_one_step_more():
 def test_a_map_too_steep_to_be_split_stalls():
     steep = Activated(torch.tanh, 1000.0 * torch.tensor([[0.0, 1.0], [-1.0, 0.0]]), torch.tensor([[1.0, -2.0]]))
     found = nsd.fixed_point(steep, torch.zeros(1, 2), PeacemanRachford(), max_steps=1000, throw=False)
-    assert found.reason is nsd.Reason.stalled
+    assert found.reason is nsd.fixed_points.Reason.stalled
 
 
 def test_coupling_shows_at_zero_too():

@@ -22,7 +22,7 @@ def test_the_fixed_point_is_found(name, dtype):
     f = tanh_map(weight, x)
     found = nsd.fixed_point(f, torch.zeros(20, 12, dtype=dtype), SOLVERS[name])
     assert bool(found.converged.all())
-    assert found.reason is nsd.Reason.converged
+    assert found.reason is nsd.fixed_points.Reason.converged
     z = found.value
     size = (f(z) - z).norm(dim=1) / f(z).norm(dim=1)
     # What is returned is the iterate whose residual was measured, not one that should be better.
@@ -43,7 +43,7 @@ def test_a_linear_map_that_expands_is_solved_in_few_steps(name):
     assert found.evaluations <= 30
     with pytest.raises(nsd.NotConverged) as error:
         nsd.fixed_point(lambda z: z @ m + b, torch.zeros(4, d, dtype=torch.float64), nsd.Picard())
-    assert error.value.reason is nsd.Reason.diverged
+    assert error.value.reason is nsd.fixed_points.Reason.diverged
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu"])
@@ -101,8 +101,8 @@ def test_samples_do_not_depend_on_each_other():
         (lambda: nsd.Anderson(ridge=-1.0), "ridge"),
         (lambda: nsd.Anderson(engage=2.0), "engage"),
         (lambda: nsd.Broyden(memory=True), "memory"),
-        (lambda: nsd.PhantomAdjoint(steps=0), "steps"),
-        (lambda: nsd.PhantomAdjoint(damping=0.0), "damping"),
+        (lambda: nsd.fixed_points.PhantomAdjoint(steps=0), "steps"),
+        (lambda: nsd.fixed_points.PhantomAdjoint(damping=0.0), "damping"),
         (lambda: nsd.ImplicitAdjoint(tol=-1.0), "tol"),
         (lambda: nsd.ImplicitAdjoint(solver="anderson"), "solver"),
         (lambda: nsd.Picard("a"), "damping of Picard must be in .* got 'a'"),
@@ -111,8 +111,8 @@ def test_samples_do_not_depend_on_each_other():
         (lambda: nsd.Picard(Fraction(1, 2)), "damping of Picard"),
         (lambda: nsd.Anderson(ridge=None), "ridge of Anderson must be .* got None"),
         (lambda: nsd.Anderson(engage="a"), "engage"),
-        (lambda: nsd.PhantomAdjoint(damping="a"), "damping of a phantom gradient .* got 'a'"),
-        (lambda: nsd.PhantomAdjoint(steps=2.5), "steps"),
+        (lambda: nsd.fixed_points.PhantomAdjoint(damping="a"), "damping of a phantom gradient .* got 'a'"),
+        (lambda: nsd.fixed_points.PhantomAdjoint(steps=2.5), "steps"),
         (lambda: nsd.fixed_points.PeacemanRachford("a"), "alpha of PeacemanRachford .* got 'a'"),
         (lambda: Plan(tol="1e-3"), "tol must be a positive number, got '1e-3'"),
         (lambda: Plan(atol=None), "atol must be a finite number ≥ 0, got None"),
@@ -129,7 +129,11 @@ def test_options_that_make_no_sense_are_refused(build, says):
 @pytest.mark.parametrize("kind", [np.int64, np.int8, int])
 def test_whole_numbers_of_any_kind(kind):
     found = nsd.fixed_point(
-        lambda z: 0.5 * z + 1.0, torch.zeros(2, 3), nsd.Picard(), nsd.PhantomAdjoint(kind(2)), max_steps=kind(50)
+        lambda z: 0.5 * z + 1.0,
+        torch.zeros(2, 3),
+        nsd.Picard(),
+        nsd.fixed_points.PhantomAdjoint(kind(2)),
+        max_steps=kind(50),
     )
     assert bool(found.converged.all())
     assert type(Plan(max_steps=kind(50)).max_steps) is int

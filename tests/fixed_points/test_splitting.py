@@ -146,7 +146,9 @@ def test_the_check_is_in_full_precision(monkeypatch):
     make, weight, u = problem("dense", torch.float32)
     f = Activated(torch.relu, make(weight), u.detach().repeat(4000, 1))  # large enough for mixed precision
     with torch.no_grad():
-        found = nsd.fixed_point(f, torch.zeros(4000 * N, 6), PeacemanRachford(), precision=nsd.MixedPrecision())
+        found = nsd.fixed_point(
+            f, torch.zeros(4000 * N, 6), PeacemanRachford(), precision=nsd.fixed_points.MixedPrecision()
+        )
         image = f(found.value)
     assert bool(((image - found.value).norm(dim=1) <= 1.05e-5 * image.norm(dim=1)).all())
 
@@ -160,7 +162,7 @@ def test_a_sample_that_is_not_a_number_leaves_the_others_alone():
         found = nsd.fixed_point(f, torch.zeros(N, 6).double(), PeacemanRachford(), throw=False)
         image = f(found.value)
     assert found.converged.tolist() == [True, False, True]
-    assert found.reason is nsd.Reason.nan
+    assert found.reason is nsd.fixed_points.Reason.nan
     others = torch.tensor([0, 2])
     assert bool(((image - found.value).norm(dim=1) <= 1e-10 * image.norm(dim=1))[others].all())
 
@@ -243,7 +245,10 @@ def test_where_there_is_nothing_to_split(where, solver):
         (lambda: ForwardBackward(alpha=float("nan")), "alpha of ForwardBackward"),
         (lambda: PeacemanRachford(solver=PeacemanRachford()), "must be a Solver"),
         (lambda: solve("dense", torch.tanh, PeacemanRachford(alpha=0.5)), "takes alpha=1, not 0.5"),
-        (lambda: solve("dense", torch.relu, PeacemanRachford(), adjoint=nsd.UnrolledAdjoint()), "use ImplicitAdjoint"),
+        (
+            lambda: solve("dense", torch.relu, PeacemanRachford(), adjoint=nsd.fixed_points.UnrolledAdjoint()),
+            "use ImplicitAdjoint",
+        ),
     ],
 )
 def test_options_that_make_no_sense(build, says):

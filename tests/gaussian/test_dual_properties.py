@@ -3,8 +3,7 @@
 import math
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from notsodeep.gaussian import dual_map
 from notsodeep.gaussian.moments import moments_at

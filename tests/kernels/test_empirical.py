@@ -99,7 +99,7 @@ def test_without_a_readout_it_is_the_mean_over_readouts():
     torch.testing.assert_close(found.tangent, total + found.conjugate, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("adjoint", [nsd.OneStepAdjoint(), nsd.UnrolledAdjoint()])
+@pytest.mark.parametrize("adjoint", [nsd.fixed_points.OneStepAdjoint(), nsd.fixed_points.UnrolledAdjoint()])
 def test_gradients_are_exact_whatever_the_adjoint(adjoint):
     module = deq("relu", 12, adjoint=adjoint)
     exact = nsd.empirical_kernels(deq("relu", 12), data(3)).tangent

@@ -176,7 +176,7 @@ def test_data_of_another_scale_is_pointed_out(digits):
         (lambda x: nsd.compile_deq(random_deq(out_features=None), x, distil=2), "readout"),
         (lambda x: nsd.compile_deq(random_deq(), x, distil=-1), "epochs"),
         (lambda x: nsd.compile_deq(random_deq(), x, family="spline"), "family"),
-        (lambda x: nsd.compile_deq(nsd.to_deq(torch.nn.Sequential(torch.nn.Linear(64, 3))), x), "to_explicit"),
+        (lambda x: nsd.compile_deq(nsd.models.to_deq(torch.nn.Sequential(torch.nn.Linear(64, 3))), x), "to_explicit"),
         (lambda x: nsd.compile_deq(nsd.ENN(nsd.Explicit("relu"), 64, 8), x), "takes a DEQ"),
         (lambda x: nsd.compile_deq(random_deq(), x * torch.nan), "NaN"),
         (lambda x: nsd.compile_deq(random_deq(), x, torch.full((1797,), torch.nan)), "NaN"),

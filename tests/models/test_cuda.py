@@ -49,7 +49,7 @@ def test_the_same_numbers_as_on_a_cpu(name):
 @pytest.mark.parametrize("tol", [1e-3, 1e-4, 1e-5])
 def test_mixed_precision_reaches_the_residual_of_full_precision(name, tol):
     assert has_fast_bfloat16(torch.device("cuda"))
-    x, module = data(), deq(name, tol=tol, precision=nsd.MixedPrecision())
+    x, module = data(), deq(name, tol=tol, precision=nsd.fixed_points.MixedPrecision())
     found = module.solve(x)
     assert found.low_precision_steps > 2
     assert bool(found.converged.all())
@@ -61,7 +61,7 @@ def test_mixed_precision_of_ones_own_map():
     linear = torch.nn.Linear(M, M, device="cuda")
     x = torch.randn(256, M, device="cuda")
     f = lambda z: torch.tanh(0.5 * linear(z) + x)  # noqa: E731
-    found = nsd.fixed_point(f, torch.zeros_like(x), precision=nsd.MixedPrecision(), tol=1e-5)
+    found = nsd.fixed_point(f, torch.zeros_like(x), precision=nsd.fixed_points.MixedPrecision(), tol=1e-5)
     assert found.low_precision_steps > 1
     z = found.value.detach()
     assert float(((f(z) - z).norm(dim=1) / z.norm(dim=1)).max()) <= 1.05e-5
@@ -76,7 +76,7 @@ def test_mixed_precision_of_ones_own_map():
 def test_gradients_in_mixed_precision():
     x = data()
     gradients = []
-    for precision in (nsd.FullPrecision(), nsd.MixedPrecision()):
+    for precision in (nsd.fixed_points.FullPrecision(), nsd.fixed_points.MixedPrecision()):
         module = deq("tanh", precision=precision)
         module(x).square().sum().backward()
         gradients.append(module.A.grad)
@@ -93,7 +93,7 @@ def test_memory_of_a_backward_pass_does_not_grow_with_the_steps():
     x = data()
 
     def peak(tol):
-        module = deq("relu", tol=tol, solver=nsd.Picard(), precision=nsd.FullPrecision(), max_steps=500)
+        module = deq("relu", tol=tol, solver=nsd.Picard(), precision=nsd.fixed_points.FullPrecision(), max_steps=500)
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -131,7 +131,7 @@ def test_per_sample_gradients_kernels_and_radius():
     module, x = deq("tanh", torch.float64, 64), data(8, torch.float64)
     here, there = nsd.empirical_kernels(module, x), nsd.empirical_kernels(module.cpu(), x.cpu())
     torch.testing.assert_close(here.tangent.cpu(), there.tangent, rtol=1e-7, atol=1e-8)
-    radii = nsd.spectral_radius(module.cuda(), x).cpu(), nsd.spectral_radius(module.cpu(), x.cpu())
+    radii = nsd.models.spectral_radius(module.cuda(), x).cpu(), nsd.models.spectral_radius(module.cpu(), x.cpu())
     torch.testing.assert_close(*radii, rtol=0.01, atol=0.0)
 
 
@@ -141,4 +141,4 @@ def test_compile_deq():
     assert compiled.network.weights[0].is_cuda
     assert compiled.certificate.measured_speedup > 1.0
     assert compiled.certificate.kernel_gap < 0.01
-    assert nsd.to_deq(compiled.network)(x[:4]).shape == (4, 3)
+    assert nsd.models.to_deq(compiled.network)(x[:4]).shape == (4, 3)

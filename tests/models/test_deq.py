@@ -359,7 +359,7 @@ def test_divergence_is_an_error_or_a_status_never_a_silent_nan():
         wild(data())
     lenient = wild_deq(throw=False)
     found = lenient.solve(data())
-    assert found.reason is nsd.Reason.diverged
+    assert found.reason is nsd.fixed_points.Reason.diverged
     assert bool(torch.isfinite(lenient(data())).all())
     x = data()
     x[2, 3] = torch.nan

@@ -42,7 +42,7 @@ def test_the_equilibrium_is_one():
     assert torch.equal(module.features(x), z)
 
 
-@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(tol=1e-13), nsd.UnrolledAdjoint()])
+@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(tol=1e-13), nsd.fixed_points.UnrolledAdjoint()])
 def test_gradients_through_the_solver(adjoint):
     options = {"adjoint": adjoint, "tol": 1e-13}
     weights, x = weights_of(random(**options)), inputs().requires_grad_()

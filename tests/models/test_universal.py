@@ -42,7 +42,7 @@ def build(name, dtype=torch.float64):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_fixed_point_is_the_networks_output(name, dtype):
     network, x = build(name, dtype), draw(dtype=dtype)
-    deq = nsd.to_deq(network)
+    deq = nsd.models.to_deq(network)
     wanted = network(x)
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(deq(x), wanted, rtol=50 * eps, atol=50 * eps * float(wanted.detach().abs().max()))
@@ -51,7 +51,7 @@ def test_the_fixed_point_is_the_networks_output(name, dtype):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_weights_are_block_nilpotent(name):
-    deq = nsd.to_deq(build(name))
+    deq = nsd.models.to_deq(build(name))
     power = deq.A.detach()
     for _ in deq.net.layers[1:]:
         power = power @ deq.A.detach()
@@ -62,12 +62,12 @@ def test_the_weights_are_block_nilpotent(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_and_back(name):
     network, x = build(name), draw()
-    back = nsd.to_explicit(nsd.to_deq(network))
+    back = nsd.models.to_explicit(nsd.models.to_deq(network))
     torch.testing.assert_close(back(x), network(x), rtol=1e-13, atol=1e-13)
 
 
 def test_back_gives_the_modules_people_know():
-    kinds = [type(m) for m in nsd.to_explicit(nsd.to_deq(build("relu")))]
+    kinds = [type(m) for m in nsd.models.to_explicit(nsd.models.to_deq(build("relu")))]
     assert kinds == [nn.Linear, nn.ReLU, nn.Linear]
 
 
@@ -75,7 +75,7 @@ def test_back_gives_the_modules_people_know():
 def test_an_explicit_network_of_the_theory(out_features):
     net = nsd.Explicit(["relu", "tanh"]).centred(1.0)
     enn = nsd.ENN(net, 5, (8, 9), out_features, dtype=torch.float64, bias=True, readout_bias=out_features is not None)
-    torch.testing.assert_close(nsd.to_deq(enn)(draw()), enn(draw()), rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(nsd.models.to_deq(enn)(draw()), enn(draw()), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -84,7 +84,7 @@ def test_gradients_are_those_of_the_network(name, dtype):
     network, x, y = build(name, dtype), draw(dtype=dtype), draw(dtype=dtype).requires_grad_()
     x.requires_grad_()
     (wanted,) = torch.autograd.grad(network(x).square().sum(), x)
-    (reached,) = torch.autograd.grad(nsd.to_deq(network)(y).square().sum(), y)
+    (reached,) = torch.autograd.grad(nsd.models.to_deq(network)(y).square().sum(), y)
     assert float((reached - wanted).norm() / wanted.norm()) < 1e3 * torch.finfo(dtype).eps
 
 
@@ -94,21 +94,21 @@ def test_a_deep_network_of_large_weights():
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(100.0)
-    torch.testing.assert_close(nsd.to_deq(network)(draw(p=32)), network(draw(p=32)), rtol=1e-12, atol=0.0)
+    torch.testing.assert_close(nsd.models.to_deq(network)(draw(p=32)), network(draw(p=32)), rtol=1e-12, atol=0.0)
 
 
 def test_training_keeps_the_chain():
     network, x = build("relu"), draw()
-    deq = nsd.to_deq(network)
+    deq = nsd.models.to_deq(network)
     for module in (network, deq):
         optimiser = torch.optim.Adam(module.parameters(), lr=1e-2)
         for _ in range(20):
             optimiser.zero_grad()
             module(x).square().sum().backward()
             optimiser.step()
-    torch.testing.assert_close(nsd.to_explicit(deq)(x), deq(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(nsd.models.to_explicit(deq)(x), deq(x), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(deq(x), network(x), rtol=1e-6, atol=1e-8)
-    assert deq.solve(x).reason is nsd.Reason.converged
+    assert deq.solve(x).reason is nsd.fixed_points.Reason.converged
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_training_keeps_the_chain():
 )
 def test_what_cannot_be_expressed_is_named(network, says):
     with pytest.raises(nsd.BadInput, match=says):
-        nsd.to_deq(network)
+        nsd.models.to_deq(network)
 
 
 def test_only_what_to_deq_made_goes_back():
     with pytest.raises(nsd.BadInput, match="to_deq"):
-        nsd.to_explicit(nsd.DEQ(nsd.Implicit("relu", 0.2), 5, 6))
+        nsd.models.to_explicit(nsd.DEQ(nsd.Implicit("relu", 0.2), 5, 6))

@@ -1,7 +1,12 @@
 """Should this task use a DEQ, the matched explicit network, or neither?"""
 
-from notsodeep.advice.advise import Advice, advise, rule
-from notsodeep.advice.evidence import Evidence, LeftOut, evidence
-from notsodeep.advice.race import Race, Runner, race
+from typing import TYPE_CHECKING
 
-__all__ = ["Advice", "Evidence", "LeftOut", "Race", "Runner", "advise", "evidence", "race", "rule"]
+from notsodeep._lazy import lazy
+
+if TYPE_CHECKING:
+    from notsodeep.advice.advise import Advice as Advice
+    from notsodeep.advice.evidence import Evidence as Evidence, LeftOut as LeftOut
+    from notsodeep.advice.race import Race as Race, Runner as Runner
+
+__getattr__, __dir__, __all__ = lazy(__name__)

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from notsodeep.advice.evidence import Evidence, LeftOut, evidence
 from notsodeep.advice.race import Columns, Race, Say, race
-from notsodeep.arguments import flag, function
-from notsodeep.arguments import seed as checked_seed
+from notsodeep.arguments import flag, function, seed as checked_seed
 from notsodeep.arrays import Array, samples
 
 LEARNABLE = 0.95

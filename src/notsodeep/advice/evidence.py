@@ -21,7 +21,7 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
 from notsodeep.linalg.ridge import left_out_error
-from notsodeep.matching import design
+from notsodeep.matching.design import design
 from notsodeep.theory.architecture import Explicit, Implicit
 
 MOST_SAMPLES = 2000

@@ -17,7 +17,7 @@ from notsodeep.arguments import count
 from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
-from notsodeep.matching import design
+from notsodeep.matching.design import design
 from notsodeep.models.training.equal_cost import Samples, Schedule, Trained, equal_cost, evaluate, train
 from notsodeep.models.training.flops import Flops
 from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN

@@ -8,8 +8,7 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
-from dash import Dash, Input, Output, ctx, no_update
-from dash import State as Given
+from dash import Dash, Input, Output, State as Given, ctx, no_update
 from dash.dcc.express import send_bytes
 from dash.exceptions import PreventUpdate
 from flask import request

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
-from notsodeep.matching import FAMILIES
+from notsodeep.matching.design import FAMILIES
 
 NAMED = (
     "relu", "tanh", "elu", "gelu", "silu", "erf", "leaky_relu:0.1", "hard_tanh", "arctan", "sigmoid", "softplus", "softsign",

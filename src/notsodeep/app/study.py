@@ -23,7 +23,8 @@ from notsodeep.data.standardiser import standardised
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.linalg.eigen import spectral_norm
-from notsodeep.matching import Design, choose
+from notsodeep.matching.design import choose
+from notsodeep.matching.result import Design
 from notsodeep.matching.solve import Comparison, compare_scalars, matched_names
 from notsodeep.runtime.threads import later
 from notsodeep.theory.admissible import contraction_bound

@@ -6,9 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from notsodeep.app import answers
-from notsodeep.app import answers as files
-from notsodeep.app import study as studies
+from notsodeep.app import answers, answers as files, study as studies
 from notsodeep.app.state import State
 from notsodeep.app.study import GapPoint, Lengths, Study, gaps_against_n, samples_of, study
 from notsodeep.app.uploads import Shelf

@@ -9,16 +9,16 @@ import torch
 import typer
 from torch import Tensor
 
-from notsodeep.advice import advise, race
+from notsodeep.advice.advise import advise
+from notsodeep.advice.race import race
 from notsodeep.cli.options import DataOption, JsonOption, SeedOption
-from notsodeep.cli.program import app, print_json, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, out as stdout, print_json, working
 from notsodeep.data.labels import LABEL_FILES, is_number
 from notsodeep.data.sources import Dataset, as_found
 from notsodeep.errors import BadInput
 
 
-@app.command("advise", short_help="Should a task use a DEQ, the explicit network, or neither?")
+@app.command("advise")
 def advise_command(
     data: DataOption = "digits",
     labels: Annotated[

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from notsodeep.cli.options import DataOption, FamilyOption, JsonOption, LabelsOption, SeedOption, StandardiseOption
-from notsodeep.cli.program import app, err, noted, print_json, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.cli.task import Task, load_task
 from notsodeep.errors import BadInput
 from notsodeep.models.compile import Compiled, compile_deq
@@ -21,7 +20,7 @@ from notsodeep.models.training.readout import in_batches
 from notsodeep.runtime.files import output_folder, write_json
 
 
-@app.command("compile", short_help="From a DEQ to an explicit network.")
+@app.command("compile")
 def compile_command(
     model: Annotated[Path, typer.Argument(help="A DEQ as `notsodeep train` or nsd.save wrote it.", show_default=False)],
     data: DataOption = "digits",

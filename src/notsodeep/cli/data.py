@@ -10,14 +10,13 @@ import typer
 from rich import box
 from rich.table import Table
 
-from notsodeep.cli.program import app
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import COMMANDS, app, out as stdout
 from notsodeep.data.cache import obtain, search_folders
 from notsodeep.data.image_sets import IMAGE_SETS
 from notsodeep.data.vgg_features import make_features
 from notsodeep.errors import BadInput
 
-sets = typer.Typer(help="Data sets: which there are, and getting them.", no_args_is_help=True, rich_markup_mode=None)
+sets = typer.Typer(help=COMMANDS["data"][1], no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(sets, name="data")
 
 Name = StrEnum("Name", list(IMAGE_SETS))  # type: ignore[misc]

@@ -21,12 +21,12 @@ from notsodeep.cli.options import (
     VarAOption,
     VarBOption,
 )
-from notsodeep.cli.program import app, print_json, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, out as stdout, print_json, working
 from notsodeep.data.sources import load
 from notsodeep.figures.design import design_figure
 from notsodeep.figures.style import save
-from notsodeep.matching import Design, design
+from notsodeep.matching.design import design
+from notsodeep.matching.result import Design
 from notsodeep.runtime.files import output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Implicit
 
@@ -36,7 +36,7 @@ class Match(StrEnum):
     tangent = "tangent"
 
 
-@app.command("design", short_help="The explicit network equivalent to a DEQ.")
+@app.command("design")
 def design_command(
     activation: ActivationOption = "relu",
     var_a: VarAOption = 0.2,

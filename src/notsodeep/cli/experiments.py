@@ -1,7 +1,5 @@
 """The commands that run experiments: one body, and one set of options."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,8 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, T
 from rich.text import Text
 
 from notsodeep.cli.options import JsonOption, SchedulerOption
-from notsodeep.cli.program import app, err, noted, print_json, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.cli.report import print_results
 from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
@@ -48,7 +45,7 @@ _SHOWN = ("kind", "network", "target", "dimension", "data", "activation", "n", "
 _GOES_ON = "What was computed before, with the same settings, is not computed again."
 
 
-def experiments_command(command: str, short_help: str, about: str, changes: str) -> None:
+def experiments_command(command: str, about: str, changes: str) -> None:
     """Add `notsodeep COMMAND`, which runs the experiments of the registry that are its own; `changes` are examples of --set."""
     own = of_command(command)
 
@@ -72,7 +69,7 @@ def experiments_command(command: str, short_help: str, about: str, changes: str)
         else:
             _list(command, full, as_json)
 
-    app.command(command, help=f"{about}\n\n{_GOES_ON}", short_help=short_help)(body)
+    app.command(command, help=f"{about}\n\n{_GOES_ON}")(body)
 
 
 def _run(
@@ -217,7 +214,6 @@ def _tell_left_out(outcome: Outcome) -> None:
 
 experiments_command(
     "reproduce",
-    "The explicit equal of a DEQ: experiments, report.",
     "Run the experiments of Ling et al. (2024), on the explicit network that equals a wide DEQ, and write a report of every "
     "claim beside the number found here.",
     "L5.seeds=1, L1.sizes=200/400",
@@ -226,7 +222,6 @@ experiments_command(
 
 experiments_command(
     "separate",
-    "Where a DEQ is worth its cost: experiments, report.",
     "Run the experiments of Wu et al. (2024), on what a DEQ does that an explicit network of its cost does not, and write a "
     "report of every claim beside the number found here.",
     "W7.seeds=1, W7.channels=16/32",

@@ -13,9 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from notsodeep.cli.program import app
-from notsodeep.cli.program import err as stderr
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, err as stderr, out as stdout
 from notsodeep.errors import BadInput
 
 _WAITING = 96  # visitors for whom something is computed; each holds a thread, which costs little
@@ -24,7 +22,7 @@ _CONNECTIONS = 1000  # where the system allows twice as many open files
 _SILENCE = 30  # seconds after which a connection that says nothing is closed
 
 
-@app.command("explore", short_help="Play with it, on a local web page.")
+@app.command("explore")
 def explore_command(
     host: Annotated[str, typer.Option(help="Address to serve on. 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8050,

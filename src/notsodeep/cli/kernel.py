@@ -23,8 +23,7 @@ from notsodeep.cli.options import (
     VarAOption,
     VarBOption,
 )
-from notsodeep.cli.program import app, err, print_json, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, err, out as stdout, print_json, working
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
@@ -50,7 +49,7 @@ class Form(StrEnum):
     equivalent = "equivalent"
 
 
-@app.command("kernel", short_help="A kernel of a DEQ or an explicit network.")
+@app.command("kernel")
 def kernel_command(
     activation: ActivationOption = "relu",
     var_a: VarAOption = 0.2,

@@ -1,4 +1,4 @@
-"""The program that the commands belong to, and what they share: streams, the spinner, and how errors are told."""
+"""The program, its commands, and what they share: streams, the spinner, and how errors are printed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -16,21 +17,52 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from notsodeep import __version__
-from notsodeep._starting import started
 from notsodeep.cli.encoding import printable, spell_what_cannot_be_printed
+from notsodeep.cli.starting import started, stopping_at_once
 from notsodeep.errors import NotSoDeepError, NumericsWarning
 
 # No markup: what is printed may hold brackets of its own, in a path for example.
 out = Console(highlight=False, markup=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
+COMMANDS = {
+    "design": ("design", "The explicit network equivalent to a DEQ."),
+    "kernel": ("kernel", "A kernel of a DEQ or an explicit network."),
+    "train": ("train", "Train a DEQ, or its explicit twin."),
+    "compile": ("compile", "From a DEQ to an explicit network."),
+    "advise": ("advise", "Should a task use a DEQ, the explicit network, or neither?"),
+    "explore": ("explore", "Play with it, on a local web page."),
+    "data": ("data", "Data sets: which there are, and getting them."),
+    "reproduce": ("experiments", "The explicit equal of a DEQ: experiments, report."),
+    "separate": ("experiments", "Where a DEQ is worth its cost: experiments, report."),
+    "report": ("report", "The results of a run, as one page."),
+}
+"""Each command with the module of this package that defines it, and what it does in one line."""
+
 _LONGEST = 1200  # characters of an error: a message that quotes an endless input keeps its beginning and its end
 
 
 class _Program(TyperGroup):
-    """Says that it was stopped, which Typer does not."""
+    """The commands, each imported when it is called: torch takes seconds, and `--help` should not wait for it.
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+    It also prints that it was stopped, which Typer does not.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            with stopping_at_once():
+                import_module(f"notsodeep.cli.{COMMANDS[cmd_name][0]}")
+            self.commands.update(typer.main.get_group(app).commands)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

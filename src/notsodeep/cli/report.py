@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from notsodeep.cli.options import JsonOption
-from notsodeep.cli.program import app, err, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, err, out as stdout, working
 from notsodeep.papers.records import Store
 from notsodeep.papers.report.write import Results, claims_json, write_results
 
 
-@app.command("report", short_help="The results of a run, as one page.")
+@app.command("report")
 def report_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a run of `reproduce` or `separate`.")] = Path("results"),
     out: Annotated[

@@ -24,11 +24,10 @@ from notsodeep.cli.options import (
     VarAOption,
     VarBOption,
 )
-from notsodeep.cli.program import app, err, noted, print_json, working
-from notsodeep.cli.program import out as stdout
+from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.cli.task import Task, load_task
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.matching import design
+from notsodeep.matching.design import design
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.files.save import save
@@ -61,7 +60,7 @@ class WellPosed(StrEnum):
     monotone = "monotone"
 
 
-@app.command("train", short_help="Train a DEQ, or its explicit twin.")
+@app.command("train")
 def train_command(
     model: Annotated[
         Model, typer.Option(help="deq, the explicit network matched to it, or the plain one of as many layers.")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from notsodeep.arguments import seed as checked_seed
-from notsodeep.arguments import share
+from notsodeep.arguments import seed as checked_seed, share
 from notsodeep.data.sources import Dataset, as_found, as_is, image_settings, spec_of
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.data.cache import cache_folder, md5_of
-from notsodeep.data.image_sets import FEATURES
-from notsodeep.data.image_sets import images as load_images
+from notsodeep.data.image_sets import FEATURES, images as load_images
 from notsodeep.errors import BadInput
 from notsodeep.runtime.files import output_folder, write_whole
 from notsodeep.runtime.progress import bar

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from notsodeep.arguments import flag, instance, not_negative
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
-from notsodeep.matching import design
+from notsodeep.matching.design import design
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.training.readout import RIDGES

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, function
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, function, generator as checked_generator
 from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.coupling import rows_depend
 from notsodeep.fixed_points.layout import Layout

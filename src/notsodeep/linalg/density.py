@@ -10,8 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, number
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, generator as checked_generator, number
 from notsodeep.arrays import refuse_if_too_large
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import BlockProduct

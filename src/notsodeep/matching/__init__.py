@@ -1,6 +1,10 @@
-"""Designing the explicit network that is equivalent to a DEQ."""
+"""From a DEQ to its explicit twin."""
 
-from notsodeep.matching.design import FAMILIES, choose, design
-from notsodeep.matching.result import Design, Measured
+from typing import TYPE_CHECKING
 
-__all__ = ["FAMILIES", "Design", "Measured", "choose", "design"]
+from notsodeep._lazy import lazy
+
+if TYPE_CHECKING:
+    from notsodeep.matching.result import Design as Design, Measured as Measured
+
+__getattr__, __dir__, __all__ = lazy(__name__)

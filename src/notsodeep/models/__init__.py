@@ -1,1 +1,14 @@
-"""Networks of finite width: torch modules, and the compiler between them."""
+"""Networks as torch modules, and the compiler from a DEQ to an explicit network."""
+
+from typing import TYPE_CHECKING
+
+from notsodeep._lazy import lazy
+
+if TYPE_CHECKING:
+    from notsodeep.models.certificate import Certificate as Certificate
+    from notsodeep.models.compile import Compiled as Compiled
+    from notsodeep.models.export.onnx import to_onnx as to_onnx
+    from notsodeep.models.jacobian import jacobian_penalty as jacobian_penalty, spectral_radius as spectral_radius
+    from notsodeep.models.universal import to_deq as to_deq, to_explicit as to_explicit
+
+__getattr__, __dir__, __all__ = lazy(__name__)

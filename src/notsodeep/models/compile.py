@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep import arrays as checks
-from notsodeep.arguments import count, flag
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, flag, generator as checked_generator
 from notsodeep.arrays import Array, samples
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
-from notsodeep.matching import Design, design
+from notsodeep.matching.design import design
+from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN

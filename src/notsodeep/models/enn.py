@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep import arrays as checks
-from notsodeep.arguments import count, flag, is_whole, shown
-from notsodeep.arguments import path as checked_path
+from notsodeep.arguments import count, flag, is_whole, path as checked_path, shown
 from notsodeep.arrays import refuse_if_too_large
 from notsodeep.errors import BadInput
 from notsodeep.models.export.onnx import to_onnx

@@ -12,8 +12,7 @@ from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from notsodeep import arrays as checks
-from notsodeep.arguments import count, flag, not_negative, number, positive
-from notsodeep.arguments import dtype as checked_dtype
+from notsodeep.arguments import count, dtype as checked_dtype, flag, not_negative, number, positive
 from notsodeep.arrays import real, refuse_if_too_large
 from notsodeep.errors import BadInput, NotConverged
 

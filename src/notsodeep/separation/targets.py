@@ -17,9 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, function, instance, numbers
-from notsodeep.arguments import dtype as checked_dtype
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import (
+    count,
+    dtype as checked_dtype,
+    function,
+    generator as checked_generator,
+    instance,
+    numbers,
+)
 from notsodeep.arrays import Array, like, refuse_if_too_large, refuse_unreadable
 from notsodeep.errors import BadInput
 

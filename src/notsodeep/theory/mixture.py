@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, is_whole, number, shown
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, generator as checked_generator, is_whole, number, shown
 from notsodeep.arrays import real, refuse_if_too_large
 from notsodeep.errors import BadInput
 

@@ -75,7 +75,7 @@ def test_equivalents(net, kernel):
 def test_sharp_kernels(net, kernel):
     x, _, _ = _data()
     _assert_same(nsd.sharp_kernel(net, x.cuda(), kernel).to_dense(), nsd.sharp_kernel(net, x, kernel).to_dense())
-    _assert_same(nsd.sharp_entries(net, x.cuda(), kernel), nsd.sharp_entries(net, x, kernel))
+    _assert_same(nsd.kernels.sharp_entries(net, x.cuda(), kernel), nsd.kernels.sharp_entries(net, x, kernel))
 
 
 @pytest.mark.parametrize("net", IMPLICIT, ids=str)

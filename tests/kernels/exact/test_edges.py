@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import notsodeep as nsd
@@ -194,9 +193,9 @@ def test_results_do_not_depend_on_the_tile(net, monkeypatch):
 
 def test_sharp_entries_do_not_depend_on_the_tile(monkeypatch):
     x = _x(23, 6)
-    whole = nsd.sharp_entries(NETS["relu"], x)
+    whole = nsd.kernels.sharp_entries(NETS["relu"], x)
     monkeypatch.setattr(tiles, "_CPU_TILE", 7)
-    assert torch.allclose(nsd.sharp_entries(NETS["relu"], x), whole, rtol=1e-13, atol=1e-15)
+    assert torch.allclose(nsd.kernels.sharp_entries(NETS["relu"], x), whole, rtol=1e-13, atol=1e-15)
 
 
 # Kinds of array
@@ -208,7 +207,7 @@ def test_numpy_in_numpy_out(net):
     for ours, tensor in (
         (nsd.conjugate_kernel(net, x.numpy()), nsd.conjugate_kernel(net, x)),
         (nsd.tangent_kernel(net, x.numpy(), x2.numpy()), nsd.tangent_kernel(net, x, x2)),
-        (nsd.sharp_entries(net, x.numpy()), nsd.sharp_entries(net, x)),
+        (nsd.kernels.sharp_entries(net, x.numpy()), nsd.kernels.sharp_entries(net, x)),
     ):
         assert isinstance(ours, np.ndarray)
         assert isinstance(tensor, Tensor)

@@ -83,7 +83,7 @@ def test_a_kernel_too_large_for_the_memory_is_refused_before_any_work(monkeypatc
         nsd.exact_kernels(RELU, _x().float())
     assert error.value.needed == 2 * 6 * 6 * 4
     with pytest.raises(nsd.BadInput, match="sharp_kernel"):
-        nsd.sharp_entries(RELU, _x())
+        nsd.kernels.sharp_entries(RELU, _x())
     low_rank = nsd.sharp_kernel(RELU, _x())  # is not the size of the kernel
     assert low_rank.matvec(torch.ones(6, dtype=torch.float64)).shape == (6,)
     with pytest.raises(nsd.BadInput, match="matvec"):

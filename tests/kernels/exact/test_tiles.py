@@ -18,7 +18,7 @@ def _x(n, p=6, seed=0):
 def test_tiles_cover_a_square_once(tile):
     x = _x(23)
     whole, seen = nsd.exact_kernels(NET, x), torch.zeros(23, 23)
-    for part in nsd.kernel_tiles(NET, x, tile=tile):
+    for part in nsd.kernels.kernel_tiles(NET, x, tile=tile):
         seen[part.rows, part.columns] += 1
         assert torch.allclose(part.conjugate, whole.conjugate[part.rows, part.columns], rtol=1e-13, atol=0)
         assert torch.allclose(part.tangent, whole.tangent[part.rows, part.columns], rtol=1e-13, atol=0)
@@ -30,7 +30,7 @@ def test_tiles_cover_a_square_once(tile):
 def test_tiles_cover_a_rectangle_once(tile):
     x, x2 = _x(23).numpy(), _x(16, seed=1).numpy()
     whole, seen = nsd.tangent_kernel(NET, x, x2, readout="preactivation"), np.zeros((23, 16))
-    for part in nsd.kernel_tiles(NET, x, x2, tile, kernel=("preactivation",)):
+    for part in nsd.kernels.kernel_tiles(NET, x, x2, tile, kernel=("preactivation",)):
         assert isinstance(part.preactivation, np.ndarray)
         seen[part.rows, part.columns] += 1
         np.testing.assert_allclose(part.preactivation, whole[part.rows, part.columns], rtol=1e-13)
@@ -39,7 +39,7 @@ def test_tiles_cover_a_rectangle_once(tile):
 
 def test_whole_rows_are_tiles_too():
     x = _x(23)
-    parts = list(nsd.kernel_tiles(NET, x, x, (10, 23), kernel=("conjugate",)))
+    parts = list(nsd.kernels.kernel_tiles(NET, x, x, (10, 23), kernel=("conjugate",)))
     assert [part.conjugate.shape for part in parts] == [(10, 23), (10, 23), (3, 23)]
     assert torch.allclose(torch.cat([part.conjugate for part in parts]), nsd.conjugate_kernel(NET, x), rtol=1e-9)
 
@@ -47,17 +47,17 @@ def test_whole_rows_are_tiles_too():
 @pytest.mark.parametrize("tile", [0, -3, (2, 3), (1, 2, 3), 2.5, True, "5", (2, True)])
 def test_a_tile_that_is_none_is_refused(tile):
     with pytest.raises(BadInput, match="tile"):
-        list(nsd.kernel_tiles(NET, _x(5), tile=tile))
+        list(nsd.kernels.kernel_tiles(NET, _x(5), tile=tile))
 
 
 @pytest.mark.parametrize("kernels", [("gram",), "gram", None, (), 3, [None]])
 def test_an_unknown_kernel_is_refused(kernels):
     with pytest.raises(BadInput, match="conjugate, tangent, preactivation"):
-        list(nsd.kernel_tiles(NET, _x(5), kernel=kernels))
+        list(nsd.kernels.kernel_tiles(NET, _x(5), kernel=kernels))
 
 
 def test_one_name_and_a_whole_number_of_numpy():
-    (part,) = nsd.kernel_tiles(NET, _x(5), tile=np.int64(5), kernel="conjugate")
+    (part,) = nsd.kernels.kernel_tiles(NET, _x(5), tile=np.int64(5), kernel="conjugate")
     assert part.tangent is None
     assert torch.equal(part.conjugate, nsd.conjugate_kernel(NET, _x(5)))
 

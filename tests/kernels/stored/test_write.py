@@ -118,7 +118,7 @@ def _killing(calls, moment):
 _RUN = """
 import sys, torch
 import notsodeep as nsd
-from notsodeep.kernels.written import write_kernels
+from notsodeep.kernels.stored.write import write_kernels
 x = torch.randn(600, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 6**0.5
 write_kernels(nsd.Implicit("tanh", 0.2), x, sys.argv[1], tile=30, kernel=("conjugate", "tangent"))
 """

@@ -153,7 +153,7 @@ def test_equivalent_is_the_formula_of_the_theorem(kernel):
     middle[2, 2] = row.c2
     dense = row.c1 * (x @ x.T) + V @ middle @ V.T + (row.d - stats.tau0**2 * row.c1) * torch.eye(n, dtype=torch.float64)
     operator = nsd.equivalent_kernel(net, x, stats, kernel)
-    assert isinstance(operator, nsd.LowRankPlusDiagonal)
+    assert isinstance(operator, nsd.kernels.LowRankPlusDiagonal)
     assert operator.rank == p + 3
     assert torch.allclose(operator.to_dense(), dense, rtol=1e-12, atol=1e-14)
 
@@ -175,7 +175,7 @@ def test_a_kernel_read_out_at_a_preactivation_is_for_deqs_only():
 # Errata of the sources
 
 
-def _with_row(net, x, stats, **change: float) -> nsd.LowRankPlusDiagonal:
+def _with_row(net, x, stats, **change: float) -> nsd.kernels.LowRankPlusDiagonal:
     """The equivalent with some of c1, c2, c3, d replaced."""
     row = replace(nsd.scalars(net, stats.tau0).conjugate, **change)
     n, p = x.shape
@@ -184,7 +184,9 @@ def _with_row(net, x, stats, **change: float) -> nsd.LowRankPlusDiagonal:
     corner = row.c2 * torch.outer(t, t)
     corner[:-1, :-1] += row.c3 * stats.T
     core = torch.block_diag(row.c1 * torch.eye(p, dtype=torch.float64), corner)
-    return nsd.LowRankPlusDiagonal(V, core, torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=torch.float64))
+    return nsd.kernels.LowRankPlusDiagonal(
+        V, core, torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=torch.float64)
+    )
 
 
 def test_alpha4_enters_squared():

@@ -21,7 +21,7 @@ def test_sharp_conjugate_kernels_on_a_mixture(phi):
     net = nsd.Implicit(phi, 0.2, 0.8)
     kernel = nsd.conjugate_kernel(net, x, tau0=stats.tau0)
     assert nsd.relative_gap(kernel, nsd.sharp_kernel(net, x, tau0=stats.tau0)) <= LOW_RANK["conjugate"]
-    assert nsd.relative_gap(kernel, nsd.sharp_entries(net, x, tau0=stats.tau0)) <= ENTRIES["conjugate"]
+    assert nsd.relative_gap(kernel, nsd.kernels.sharp_entries(net, x, tau0=stats.tau0)) <= ENTRIES["conjugate"]
 
 
 @pytest.mark.slow
@@ -32,7 +32,7 @@ def test_every_sharp_kernel_on_a_mixture(phi):
     net = nsd.Implicit(phi, 0.2, 0.8)
     for kernel, value in exact(net, x, stats.tau0).items():
         low_rank = nsd.relative_gap(value, nsd.sharp_kernel(net, x, kernel, tau0=stats.tau0))
-        entries = nsd.relative_gap(value, nsd.sharp_entries(net, x, kernel, tau0=stats.tau0))
+        entries = nsd.relative_gap(value, nsd.kernels.sharp_entries(net, x, kernel, tau0=stats.tau0))
         assert low_rank <= LOW_RANK[kernel], kernel
         assert entries <= ENTRIES[kernel], kernel
 
@@ -44,7 +44,7 @@ def test_sharp_kernels_of_explicit_networks(layers):
     for kernel, value in exact(net, x, stats.tau0).items():
         theorem = nsd.relative_gap(value, nsd.equivalent_kernel(net, x, stats, kernel))
         low_rank = nsd.relative_gap(value, nsd.sharp_kernel(net, x, kernel))
-        entries = nsd.relative_gap(value, nsd.sharp_entries(net, x, kernel))
+        entries = nsd.relative_gap(value, nsd.kernels.sharp_entries(net, x, kernel))
         assert low_rank <= 0.1 * theorem, (kernel, low_rank, theorem)
         assert entries <= 0.1 * low_rank, (kernel, entries, low_rank)
 
@@ -65,7 +65,7 @@ def test_entries_miss_the_fourth_power_of_a_correlation(net, kernel):
     gaps = []
     for p in sizes:
         x = _isotropic(60, p)
-        missing = nsd.sharp_entries(net, x, kernel) - exact(net, x, nsd.tau0(x))[kernel]
+        missing = nsd.kernels.sharp_entries(net, x, kernel) - exact(net, x, nsd.tau0(x))[kernel]
         assert float(missing.diagonal().abs().max()) <= 1e-12
         gaps.append(float(missing.square().mean().sqrt()))
     assert -2.4 <= slope(sizes, gaps) <= -1.7, gaps
@@ -77,7 +77,7 @@ def test_entries_of_an_odd_activation_miss_the_fifth_power():
     for p in sizes:
         x = _isotropic(60, p)
         net = nsd.Implicit("tanh", 0.2)
-        missing = nsd.sharp_entries(net, x) - nsd.conjugate_kernel(net, x)
+        missing = nsd.kernels.sharp_entries(net, x) - nsd.conjugate_kernel(net, x)
         gaps.append(float(missing.square().mean().sqrt()))
     assert -3.0 <= slope(sizes, gaps) <= -2.2, gaps
 
@@ -110,7 +110,7 @@ def test_diagonal_is_exact(kernel):
     value = exact(net, x, stats.tau0)[kernel].diagonal()
     for sharp in (
         nsd.sharp_kernel(net, x, kernel, tau0=stats.tau0).diagonal(),
-        nsd.sharp_entries(net, x, kernel, tau0=stats.tau0).diagonal(),
+        nsd.kernels.sharp_entries(net, x, kernel, tau0=stats.tau0).diagonal(),
     ):
         assert torch.allclose(sharp, value, rtol=1e-10, atol=0)
 
@@ -118,7 +118,7 @@ def test_diagonal_is_exact(kernel):
 @pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
 def test_a_kernel_that_does_not_exist_is_refused():
     x = _isotropic(20, 10)
-    for sharp in (nsd.sharp_kernel, nsd.sharp_entries):
+    for sharp in (nsd.sharp_kernel, nsd.kernels.sharp_entries):
         with pytest.raises(nsd.NotSoDeepError):
             sharp(nsd.Implicit("sign", 0.2), x, "tangent")
         with pytest.raises(nsd.BadInput, match="neural"):

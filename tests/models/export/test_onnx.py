@@ -121,7 +121,7 @@ def test_a_loop_that_does_not_converge_leaves_no_file(tmp_path):
 
 @pytest.mark.slow
 def test_stacked_layers(tmp_path):
-    module = nsd.to_deq(enn())
+    module = nsd.models.to_deq(enn())
     path = module.to_onnx(tmp_path / "stacked.onnx")
     torch.testing.assert_close(answer(path, data(5)), module(data(5)).detach(), rtol=1e-4, atol=1e-5)
 
@@ -146,7 +146,7 @@ def instant(monkeypatch):
 @pytest.mark.usefixtures("instant")
 def test_methods_pass_on_their_arguments(tmp_path):
     path = tmp_path / "network.onnx"
-    for module in (enn(), deq(), nsd.Compiled(enn(), None, None)):
+    for module in (enn(), deq(), nsd.models.Compiled(enn(), None, None)):
         assert module.to_onnx(str(path), check=False) == path
         assert path.read_bytes() == b"a graph"
         path.unlink()

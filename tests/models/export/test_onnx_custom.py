@@ -72,7 +72,7 @@ def answers(path, *inputs):
 def test_a_convolution_of_ones_own(how, node, tmp_path):
     module = Images().train()
     with exporting() as around:
-        path = nsd.to_onnx(module, tmp_path / "images.onnx", data(3), how)
+        path = nsd.models.to_onnx(module, tmp_path / "images.onnx", data(3), how)
     assert module.training
     proto = onnx.load(path)
     assert ("Loop" in {each.op_type for each in proto.graph.node}) is node
@@ -89,7 +89,7 @@ def test_a_convolution_of_ones_own(how, node, tmp_path):
 
 def test_several_inputs_and_outputs(tmp_path):
     module, x, y = Two(lambda x: x.shape[0]), torch.randn(1, 3), torch.randn(1, 2)
-    path = nsd.to_onnx(module, tmp_path / "two.onnx", (x, y))
+    path = nsd.models.to_onnx(module, tmp_path / "two.onnx", (x, y))
     x, y = torch.randn(4, 3), torch.randn(4, 2)
     names, outputs, found = answers(path, x, y)
     assert (names, outputs) == (["x1", "x2"], ["out1", "out2"])
@@ -99,7 +99,7 @@ def test_several_inputs_and_outputs(tmp_path):
 
 def test_a_number_of_samples_that_became_a_constant(tmp_path):
     with pytest.raises(nsd.BadInput, match=r"constant 3.*x\.shape\[0\]"):
-        nsd.to_onnx(Two(len), tmp_path / "two.onnx", (torch.randn(3, 3), torch.randn(3, 2)))
+        nsd.models.to_onnx(Two(len), tmp_path / "two.onnx", (torch.randn(3, 3), torch.randn(3, 2)))
     assert not list(tmp_path.iterdir())
 
 
@@ -107,7 +107,7 @@ def test_a_loop_that_does_not_reach_what_the_solver_does(tmp_path):
     x, module = torch.tensor([[9.0], [0.3], [0.2]]), Steep(nsd.Anderson())
     assert bool(module(x).isfinite().all())
     with pytest.raises(nsd.NotConverged, match=r"within 60 steps for 2 of 3 samples.*Anderson.*damping=0.3") as caught:
-        nsd.to_onnx(module, tmp_path / "steep.onnx", x)
+        nsd.models.to_onnx(module, tmp_path / "steep.onnx", x)
     assert caught.value.residual > 0.1
     assert not list(tmp_path.iterdir())
     with exporting() as graph:
@@ -118,18 +118,18 @@ def test_a_loop_that_does_not_reach_what_the_solver_does(tmp_path):
 
 def test_too_few_steps_are_not_kept(tmp_path):
     with pytest.raises(nsd.NoMatch, match=r"off by.*Its 1 plain steps leave a residual of"):
-        nsd.to_onnx(Images(size=0.15), tmp_path / "images.onnx", data(3), Steps(1))
+        nsd.models.to_onnx(Images(size=0.15), tmp_path / "images.onnx", data(3), Steps(1))
     assert not list(tmp_path.iterdir())
 
 
 def test_bad_examples(tmp_path):
     path = tmp_path / "images.onnx"
     with pytest.raises(nsd.BadInput, match="pass inputs of it"):
-        nsd.to_onnx(Images(), path)
+        nsd.models.to_onnx(Images(), path)
     with pytest.raises(nsd.BadInput, match="a tensor or a tuple"):
-        nsd.to_onnx(Images(), path, [1.0])
+        nsd.models.to_onnx(Images(), path, [1.0])
     with pytest.raises(nsd.BadInput, match=r"the same samples; got \(3, 1, 6, 6\), \(2, 1, 6, 6\)"):
-        nsd.to_onnx(Images(), path, (data(3), data(2)))
+        nsd.models.to_onnx(Images(), path, (data(3), data(2)))
 
 
 class Returns(nn.Module):
@@ -155,7 +155,7 @@ class Returns(nn.Module):
 )
 def test_examples_that_the_module_does_not_take(example, says, tmp_path):
     with pytest.raises(nsd.BadInput, match=f"Returns fails on the example, {says}"):
-        nsd.to_onnx(Returns(lambda y: y), tmp_path / "file.onnx", example)
+        nsd.models.to_onnx(Returns(lambda y: y), tmp_path / "file.onnx", example)
     assert not list(tmp_path.iterdir())
 
 
@@ -169,13 +169,13 @@ def test_examples_that_the_module_does_not_take(example, says, tmp_path):
 )
 def test_outputs_that_are_no_tensors(answer, says, tmp_path):
     with pytest.raises(nsd.BadInput, match=f"{says}.*tensors only"):
-        nsd.to_onnx(Returns(answer), tmp_path / "file.onnx", torch.randn(4, 3))
+        nsd.models.to_onnx(Returns(answer), tmp_path / "file.onnx", torch.randn(4, 3))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_module(tmp_path):
     with pytest.raises(nsd.BadInput, match=r"takes a torch module, got function.*nn\.Module"):
-        nsd.to_onnx(lambda x: x, tmp_path / "file.onnx", torch.randn(4, 3))
+        nsd.models.to_onnx(lambda x: x, tmp_path / "file.onnx", torch.randn(4, 3))
 
 
 def test_the_output_that_differs_is_named(tmp_path, monkeypatch):
@@ -185,5 +185,5 @@ def test_the_output_that_differs_is_named(tmp_path, monkeypatch):
     other.load_state_dict(module.state_dict())
     monkeypatch.setattr(export, "_exported", lambda _, *rest: write(other, *rest))
     with pytest.raises(nsd.NoMatch, match=r"off by .* in 'out2' on 1 samples"):
-        nsd.to_onnx(module, tmp_path / "file.onnx", torch.randn(4, 3))
+        nsd.models.to_onnx(module, tmp_path / "file.onnx", torch.randn(4, 3))
     assert not list(tmp_path.iterdir())

@@ -140,7 +140,7 @@ def test_what_is_no_explicit_network():
     with pytest.raises(nsd.BadInput, match="compile_deq gives the explicit network first"):
         to_source(deq)
     with pytest.raises(nsd.BadInput, match="to_explicit"):
-        to_source(nsd.to_deq(enn(out_features=3)))
+        to_source(nsd.models.to_deq(enn(out_features=3)))
     with pytest.raises(nsd.BadInput, match=r"Linear cannot.*takes an ENN"):
         to_source(torch.nn.Linear(2, 2))
 

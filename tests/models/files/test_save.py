@@ -32,14 +32,14 @@ MODULES = {
     "options": lambda: deq(
         "tanh",
         solver=nsd.Broyden(memory=7),
-        adjoint=nsd.PhantomAdjoint(3),
+        adjoint=nsd.fixed_points.PhantomAdjoint(3),
         tol=1e-4,
         max_steps=50,
         tau0=1.3,
         throw=False,
     ),
     "frozen, biased, float64": lambda: deq("elu", frozen=("A", "B"), bias=True, readout_bias=True, dtype=torch.float64),
-    "learned variances": lambda: deq("tanh", learn_variances=True, precision=nsd.FullPrecision()),
+    "learned variances": lambda: deq("tanh", learn_variances=True, precision=nsd.fixed_points.FullPrecision()),
     "spectral": lambda: deq(well_posed="spectral"),
     "monotone": lambda: deq("tanh", well_posed="monotone"),
     "split": lambda: deq(well_posed="monotone", solver=PeacemanRachford(alpha=None, solver=nsd.Broyden(memory=7))),
@@ -51,7 +51,7 @@ MODULES = {
     "designed": lambda: nsd.ENN(
         nsd.design(nsd.Implicit("relu", 0.2)).explicit, P, (M, 7), K, bias=True, frozen="hidden"
     ),
-    "stacked": lambda: nsd.to_deq(nsd.ENN(nsd.Explicit(["relu", "tanh"]), P, M, K)),
+    "stacked": lambda: nsd.models.to_deq(nsd.ENN(nsd.Explicit(["relu", "tanh"]), P, M, K)),
 }
 
 
@@ -217,7 +217,7 @@ def test_a_name_that_two_functions_share(tmp_path):
 
 def test_a_class_that_only_has_the_name_of_one_of_ours(tmp_path):
     @dataclasses.dataclass(frozen=True)
-    class Tanh(nsd.Activation):
+    class Tanh(nsd.activations.Activation):
         lipschitz = 3.0
 
         def __call__(self, x):
@@ -276,7 +276,7 @@ def test_records_that_go_too_deep(tmp_path):
 
 def test_a_file_larger_than_the_memory_is_not_read(tmp_path, monkeypatch):
     path = nsd.save(deq(), tmp_path / "a.safetensors")
-    monkeypatch.setattr("notsodeep.models.files.save.tensor_file.available_bytes", lambda _: 100)
+    monkeypatch.setattr("notsodeep.models.files.tensor_file.available_bytes", lambda _: 100)
     with pytest.raises(nsd.BadInput, match="of memory are free"):
         nsd.load(path)
 
@@ -298,7 +298,7 @@ def test_files_of_others(tmp_path):
 
 
 def test_what_cannot_be_saved_leaves_no_file(tmp_path):
-    class Own(nsd.Solver):
+    class Own(nsd.fixed_points.Solver):
         def init(self, z):  # noqa: ARG002
             return None
 

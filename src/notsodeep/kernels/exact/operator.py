@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, flag
-from notsodeep.arrays import Array, available_bytes, operand, refuse_if_too_large
-from notsodeep.arrays import ridge as checked_ridge
+from notsodeep.arrays import Array, available_bytes, operand, refuse_if_too_large, ridge as checked_ridge
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.preconditioners import Preconditioning, SharpNystrom
 from notsodeep.kernels.exact.solver import Prepared, prepare

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, instance
-from notsodeep.arguments import seed as checked_seed
+from notsodeep.arguments import count, instance, seed as checked_seed
 from notsodeep.kernels.names import Kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.linalg.preconditioners import Chained, Preconditioner, identity, made_positive, nystrom, whitened

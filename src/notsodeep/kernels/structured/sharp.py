@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.approximation.tables import Smooth, chebyshev_subset, separate, tabulated
-from notsodeep.arguments import count
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, generator as checked_generator
 from notsodeep.arrays import Array, like, real, refuse_beyond, refuse_if_too_large, samples
 from notsodeep.data.blocks import Rows
 from notsodeep.errors import BadInput
@@ -26,8 +25,7 @@ from notsodeep.linalg.eigen import leading_directions
 from notsodeep.linalg.gram_sum import GramSum
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 from notsodeep.theory.architecture import Explicit, Network
-from notsodeep.theory.statistics import root_mean_square, squared_norms
-from notsodeep.theory.statistics import tau0 as root_mean_square_norm
+from notsodeep.theory.statistics import root_mean_square, squared_norms, tau0 as root_mean_square_norm
 
 SAMPLE, DIRECTIONS = 16384, 10
 

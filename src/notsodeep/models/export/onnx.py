@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from notsodeep.arguments import flag
-from notsodeep.arguments import path as checked_path
+from notsodeep.arguments import flag, path as checked_path
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
 from notsodeep.models.export.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from notsodeep.arguments import device as checked_device
-from notsodeep.arguments import instance
+from notsodeep.arguments import device as checked_device, instance
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN

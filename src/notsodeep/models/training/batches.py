@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, instance
-from notsodeep.arguments import generator as checked_generator
+from notsodeep.arguments import count, generator as checked_generator, instance
 from notsodeep.arrays import refuse_unreadable
 from notsodeep.errors import BadInput
 

@@ -18,8 +18,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 
 from notsodeep.arguments import count, flag, function, instance, path, shown
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.models.training import objective
-from notsodeep.models.training import random_state as randomness
+from notsodeep.models.training import objective, random_state as randomness
 from notsodeep.models.training.checkpoint import Checkpoint, Epoch, Run
 from notsodeep.models.training.objective import Loss, evaluate, pair, usual_loss
 from notsodeep.runtime.progress import bar

@@ -17,8 +17,7 @@ from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values
-from notsodeep.papers.ling2024.l5_claims import accuracies
-from notsodeep.papers.ling2024.l5_claims import comparable as comparable_accuracies
+from notsodeep.papers.ling2024.l5_claims import accuracies, comparable as comparable_accuracies
 from notsodeep.papers.ling2024.rivals import load_task, networks
 from notsodeep.papers.records import Record, machine
 from notsodeep.papers.statistics import of_one_setting
