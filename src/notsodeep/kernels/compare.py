@@ -9,9 +9,9 @@ from torch import Tensor
 from notsodeep.arrays import Array, real
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import spectral_norm
-from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.linalg.operators import SymmetricOperator
 
-Matrix = Array | LowRankPlusDiagonal
+Matrix = Array | SymmetricOperator
 _LARGEST = 1e140
 
 
@@ -49,7 +49,7 @@ def _dense_pair(reference: Matrix, other: Matrix) -> tuple[Tensor, Tensor]:
 
 
 def _dense(kernel: Matrix, name: str) -> Tensor:
-    if isinstance(kernel, LowRankPlusDiagonal):
+    if isinstance(kernel, SymmetricOperator):
         kernel = kernel.to_dense()
     dense = real(kernel, name, (None, None), torch.float64)
     if dense.numel() == 0:

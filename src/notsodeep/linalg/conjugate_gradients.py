@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +10,7 @@ from torch import Tensor
 from notsodeep.arguments import positive
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.linalg.eigen import BlockProduct
+from notsodeep.linalg.preconditioners import Preconditioner
 
 SOLVE_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 """‖b − A x‖/‖b‖ at which a system counts as solved, by the dtype of the products."""
@@ -19,12 +19,6 @@ DRIFT = 2.0
 """How far above the tolerance the residual itself may be, where the one that the recursion carries is below it."""
 
 _MOST, _ROUNDS = 1000, 4
-
-
-class Solves(Protocol):
-    """What preconditions: P⁻¹ V for V (n, b), of one positive definite P."""
-
-    def solve(self, v: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +37,7 @@ class LinearSolution:
 def conjugate_gradients(
     product: BlockProduct,
     right: Tensor,
-    preconditioner: Solves | None = None,
+    preconditioner: Preconditioner | None = None,
     *,
     tolerance: float | None = None,
     most: int = _MOST,
@@ -98,7 +92,7 @@ def _refuse_unfit(right: Tensor) -> None:
 
 
 def _recursion(
-    product: BlockProduct, right: Tensor, preconditioner: Solves | None, goal: Tensor, most: int
+    product: BlockProduct, right: Tensor, preconditioner: Preconditioner | None, goal: Tensor, most: int
 ) -> tuple[Tensor, list[Tensor]]:
     """The solution, and ‖r‖ after each iteration; r is the recursion's."""
     solution, residual = torch.zeros_like(right), right.clone()

@@ -23,10 +23,13 @@ _BULK = 0.99
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number found by chance, and the standard error of its mean over the probes."""
+    """A number estimated from random probes, and the standard error of its mean over them."""
 
     value: float
     error: float
+
+    def __float__(self) -> float:
+        return self.value
 
     def __str__(self) -> str:
         return f"{self.value:.6g} ± {self.error:.2g}"

@@ -28,11 +28,23 @@ _KEPT_SHARE = 1 / 3
 
 
 class TiledKernel:
-    """K + ridge·I of the exact kernel K (n, n) of the samples x (n, p), never whole in memory unless it fits.
+    """K + ridge·I of the exact kernel K (n, n) of some samples, as an operator that is never whole in memory unless it fits.
 
-    `kernel` is "conjugate", "tangent" or "preactivation"; `ridge` a number or one a sample. A product computes one triangle of
-    tiles and uses each for K[I, J] v[J] and K[J, I] v[I]; it costs much the same for one vector and for fifty, so give it many.
-    `keep` holds the tiles after the first product; None does so where they take less than a third of the free memory.
+    A product computes one triangle of tiles and uses each for K[I, J] v[J] and K[J, I] v[I]. It costs about the same for one
+    vector and for fifty, so pass many at once.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        kernel: "conjugate", "tangent" or "preactivation".
+        tau0: The norm at which a DEQ is centred; √(mean ‖x_i‖²) by default.
+        tile: The side of a tile; one that suits the device by default.
+        ridge: A number ≥ 0, or one per sample.
+        keep: Whether tiles are held after the first product; by default where they take less than a third of the free memory.
+
+    Raises:
+        BadInput: An unknown kernel, a tile that is not square, a negative ridge, or samples that cannot be used.
+        NotContractive: The DEQ has no equilibrium on these samples, or no tangent kernel.
     """
 
     def __init__(
@@ -40,17 +52,17 @@ class TiledKernel:
         net: Network,
         x: Array,
         kernel: Kernel | str = Kernel.CONJUGATE,
+        *,
         tau0: float | None = None,
         tile: TileSize = None,
         ridge: float | Tensor = 0.0,
         keep: bool | None = None,
     ) -> None:
-        self.kernel = as_kernel(kernel)
+        self.net, self.kernel, self.tau0 = net, as_kernel(kernel), tau0
         keep = None if keep is None else flag(keep, "keep")
         prepared = prepare(net, x, None, tau0, tangent=self.kernel is not Kernel.CONJUGATE)
         sides = tile_size(tile, prepared.rows.device)
         check_square(sides)
-        self.net, self.tau0 = net, tau0
         self.tiles = Triangle(prepared, self.kernel, sides[0], keep)
         self.ridge = _ridge(ridge, prepared.rows)
 
@@ -88,9 +100,11 @@ class TiledKernel:
         return self.matvec(v)
 
     def diagonal(self) -> Tensor:
+        """K_ii + ridge_i, (n,)."""
         return self.tiles.diagonal() + self.ridge
 
     def trace(self) -> Tensor:
+        """tr(K + ridge·I)."""
         return self.diagonal().sum()
 
     def add_ridge(self, ridge: float | Tensor) -> TiledKernel:
@@ -101,7 +115,7 @@ class TiledKernel:
 
     @torch.no_grad()
     def to_dense(self) -> Tensor:
-        """The (n, n) matrix, where it fits."""
+        """The (n, n) matrix; raises BadInput where it does not fit."""
         n = self.shape[0]
         refuse_if_too_large(n, n, self.dtype, self.samples.device, "matvec, solve, eigsh(k) or density()")
         dense = torch.empty(n, n, dtype=self.dtype, device=self.samples.device)
@@ -116,21 +130,21 @@ class TiledKernel:
         return found.values, found.vectors
 
     def eigvalsh(self, k: int | None = None) -> Tensor:
-        """All eigenvalues, ascending, by way of `to_dense`, or the k largest by `eigsh`."""
+        """All eigenvalues, ascending, through `to_dense`, or the k largest by `eigsh`."""
         if k is None:
             values: Tensor = torch.linalg.eigvalsh(self.to_dense())
             return values
         return self.eigsh(min(count(k, "k"), self.shape[0]))[0].flip(0)
 
     def spectral_norm(self) -> float:
-        """‖K + ridge·I‖, which is the largest eigenvalue, since neither has a negative one."""
+        """‖K + ridge·I‖, the largest eigenvalue, since none is negative."""
         return float(self.eigsh(1)[0][0])
 
     def density(self, probes: int = 8, steps: int = 40, generator: torch.Generator | None = None) -> SpectralDensity:
         """The distribution of the eigenvalues by `steps` products of `probes` vectors (`spectral_density`)."""
         return spectral_density(self.matvec, self.ridge, probes=probes, steps=steps, generator=generator)
 
-    def log_determinant(
+    def logdet(
         self,
         preconditioner: Preconditioning | None = None,
         probes: int = 8,
@@ -139,8 +153,17 @@ class TiledKernel:
     ) -> Estimate:
         """log det(K + ridge·I) = log det P + tr log(L⁻¹(K + ridge·I)L⁻ᵀ), P = LLᵀ; the second by `spectral_density`.
 
-        The nearer P, the smaller the error. Ref: Wenger et al., Preconditioning for scalable Gaussian process hyperparameter
-        optimization, ICML 2022.
+        The nearer P is, the smaller the error. Ref: Wenger et al., Preconditioning for scalable Gaussian process
+        hyperparameter optimization, ICML 2022.
+
+        Args:
+            preconditioner: `SharpNystrom()` by default.
+            probes: Random vectors of the estimate.
+            steps: Products with all of them.
+            generator: Of the probes.
+
+        Returns:
+            The value and its standard error.
         """
         by = self.preconditioner(preconditioner)
         rest = spectral_density(
@@ -149,10 +172,10 @@ class TiledKernel:
         return Estimate(by.logdet() + rest.value, rest.error)
 
     def preconditioner(self, choice: Preconditioning | None = None) -> Preconditioner:
-        """The preconditioner of this operator; `SharpNystrom()` unless told."""
+        """The preconditioner of this operator; `SharpNystrom()` by default."""
         if choice is not None and (isinstance(choice, type) or not hasattr(choice, "of")):
             raise BadInput(
-                f"preconditioner = {choice!r} is none; choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank)."
+                f"preconditioner = {choice!r} is not one; choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank)."
             )
         return (SharpNystrom() if choice is None else choice).of(self)
 
@@ -163,7 +186,17 @@ class TiledKernel:
         tolerance: float | None = None,
         most: int = 1000,
     ) -> Any:
-        """(K + ridge·I)⁻¹ v by preconditioned conjugate gradients; `NotConverged` where `most` products do not do."""
+        """(K + ridge·I)⁻¹ v by preconditioned conjugate gradients.
+
+        Args:
+            v: Right-hand sides, (n,) or (n, b).
+            preconditioner: `SharpNystrom()` by default.
+            tolerance: Of the relative residual; 1e-8, or 1e-5 in float32, by default.
+            most: Iterations.
+
+        Raises:
+            NotConverged: A residual is above the tolerance after `most` iterations.
+        """
         if isinstance(v, np.ndarray):
             return self.solve(self._operand(v), preconditioner, tolerance, most).cpu().numpy()
         return self.solution(v, preconditioner, tolerance, most, strict=True).solution
@@ -176,7 +209,7 @@ class TiledKernel:
         most: int = 1000,
         strict: bool = False,
     ) -> LinearSolution:
-        """The same with its iterations and residuals; raises only where `strict`."""
+        """`solve` with its iterations and residuals; raises NotConverged only where `strict`."""
         most, strict = count(most, "most"), flag(strict, "strict")
         right, by = self._operand(v), self.preconditioner(preconditioner)
         return conjugate_gradients(self.matvec, right, by, tolerance=tolerance, most=most, strict=strict)
@@ -186,7 +219,7 @@ class TiledKernel:
 
 
 def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
-    """One number a sample, none of them negative."""
+    """One number per sample; raises BadInput for a negative one."""
     found = checked_ridge(ridge, len(like))
     return torch.as_tensor(found, dtype=like.dtype, device=like.device).expand(len(like)).clone()
 
