@@ -1,4 +1,4 @@
-"""How far two kernels are apart."""
+"""The gap between two kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ _LARGEST = 1e140
 
 
 def relative_gap(reference: Matrix, other: Matrix) -> float:
-    """‖A − B‖/‖A‖ in operator norm."""
+    """The relative gap ‖A − B‖/‖A‖ in operator norm.
+
+    Args:
+        reference: A, an array (n, n2) or an operator such as `LowRankPlusDiagonal`.
+        other: B, of the same shape.
+
+    Returns:
+        The gap, a number ≥ 0.
+
+    Raises:
+        BadInput: Shapes that differ, entries that are not finite, or A = 0.
+    """
     a, b = _dense_pair(reference, other)
     norm = spectral_norm(a)
     if norm == 0.0:
@@ -25,7 +36,18 @@ def relative_gap(reference: Matrix, other: Matrix) -> float:
 
 
 def best_scaled_gap(reference: Matrix, other: Matrix) -> tuple[float, float]:
-    """min over c of ‖A − cB‖/‖A‖, and that c: what a scalar factor can mend of a gap."""
+    """The gap that is left by the best scalar factor, min over c of ‖A − cB‖/‖A‖, and that c.
+
+    Args:
+        reference: A, an array (n, n2) or an operator such as `LowRankPlusDiagonal`.
+        other: B, of the same shape.
+
+    Returns:
+        (gap, c).
+
+    Raises:
+        BadInput: Shapes that differ, entries that are not finite, or a kernel that is zero.
+    """
     a, b = _dense_pair(reference, other)
     if not (bool(a.any()) and bool(b.any())):
         raise BadInput("One of the kernels is zero, so no factor takes one to the other.")

@@ -178,7 +178,7 @@ def test_other_kernels_are_refused(tmp_path, change, differ):
     np.testing.assert_array_equal(write_kernels(**setting)["conjugate"][:], before)
     anew = write_kernels(**setting | change, resume=False)
     assert anew.found == 0
-    assert np.isfinite(anew[change.get("kernels", ("conjugate",))[0]][:]).all()
+    assert np.isfinite(anew[change.get("kernel", ("conjugate",))[0]][:]).all()
 
 
 def test_a_custom_function_is_known_again(tmp_path):

@@ -1,10 +1,10 @@
-"""The two kernel recursions on a tile of pairs: a DEQ's equation by Newton, an explicit network's layer by layer."""
+"""The kernels of pairs of samples: the equation of a DEQ by Newton, an explicit network layer by layer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,16 +35,6 @@ class PairKernels:
     preactivation: Tensor
 
 
-class PairEquation(Protocol):
-    """What a network must answer: prepare samples of given squared norms once, then solve tiles, lists and diagonals."""
-
-    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels: ...
-
-    def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels: ...
-
-    def diagonal(self, index: slice) -> PairKernels: ...
-
-
 def snap(lam: Tensor, limit: Tensor) -> Tensor:
     """|λ| ≤ τ_i τ_j, and exactly so where round-off is all that keeps ρ from ±1."""
     lam = torch.minimum(torch.maximum(lam, -limit), limit)
@@ -64,7 +54,7 @@ def _settled(step: Tensor, lam: Tensor, limit: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of pairs, shaped so that the two sides broadcast."""
+    """One side of pairs, shaped to broadcast with the other side."""
 
     rows: Rows
     mean: Tensor
@@ -72,7 +62,7 @@ class _Side:
     e2: Tensor
     norms: Tensor
     who: tuple[Tensor, Tensor] | None = None
-    """which sample it is, and which one is its opposite, by numbers that equal samples share"""
+    """the number of each sample and of its opposite; equal samples share one"""
 
 
 class ImplicitPairs:
@@ -101,7 +91,7 @@ class ImplicitPairs:
         return [self.moments[index]]
 
     def tell_apart(self, x: Tensor) -> None:
-        """Take note of which samples are equal, or opposite: their products alone tell it to rounding only."""
+        """Number the samples by value, since products alone show only to rounding which are equal or opposite."""
         _, number = torch.cat([x, -x]).unique(dim=0, return_inverse=True)
         self.who = number[: len(x)], number[len(x) :]
 
@@ -109,7 +99,7 @@ class ImplicitPairs:
         return self._answer(self._side(left, 1), self._side(right, 0), gram)
 
     def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
-        """The same for a list of pairs, (pairs,)."""
+        """The kernels of a list of pairs, (pairs,)."""
         return self._answer(self._side(left), self._side(right), gram)
 
     def _side(self, index: Any, axis: int | None = None) -> _Side:
@@ -139,8 +129,8 @@ class ImplicitPairs:
         return first + curvature * first.square()
 
     def _parallel(self, left: _Side, right: _Side, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
-        """Equal samples have equal features, and opposite ones opposite features if φ is odd, whatever else solves their
-        equation, and however its slope next to 0 magnifies rounding."""
+        """Λ of equal samples is τ², and −τ² of opposite ones if φ is odd, although their equation may have another root or a
+        slope next to 0 that magnifies rounding."""
         largest = torch.maximum(left.norms, right.norms).square()
         equal = (gram - largest).abs() <= COLLINEAR * largest
         if not self.several_roots:
@@ -158,8 +148,8 @@ class ImplicitPairs:
         return torch.where(opposite, -limit, lam) if odd else lam
 
     def _from_below(self, left: Rows, right: Rows, gram: Tensor, limit: Tensor, which: Tensor) -> Tensor:
-        """The smallest root of nearly parallel pairs, which the network's own iteration reaches: in λ ≥ 0 the equation is
-        concave, so Newton's steps from below its first root stay below."""
+        """The smallest root of nearly parallel pairs, which the network's own iteration reaches. For λ ≥ 0 the equation is
+        concave, so Newton's steps from below the first root stay below."""
         a = self.net.var_a
         row, column = (side.expand_as(gram.shape)[which] for side in (left, right))
         sign, bound = gram[which].sign(), limit[which]
@@ -237,7 +227,7 @@ class ExplicitPairs:
         return self._answer([(samples[left].column(), samples[right].row()) for samples in self.rows], gram)
 
     def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
-        """The same for a list of pairs, (pairs,)."""
+        """The kernels of a list of pairs, (pairs,)."""
         return self._answer([(samples[left], samples[right]) for samples in self.rows], gram)
 
     def _answer(self, sides: list[tuple[Rows, Rows]], gram: Tensor) -> PairKernels:
@@ -257,3 +247,7 @@ class ExplicitPairs:
             value, slope = at.gamma2[index], at.q[index]
             tangent = torch.addcmul(value, slope, preactivation)
         return PairKernels(lam, value, slope, tangent, preactivation)
+
+
+Pairs = ImplicitPairs | ExplicitPairs
+"""The kernels of samples that were prepared once, for a tile, a list of pairs, or the diagonal."""

@@ -1,4 +1,4 @@
-"""Kernel ridge regression and Gaussian processes on more samples than a kernel matrix could hold, block by block."""
+"""Kernel ridge regression and Gaussian processes block by block, for more samples than a kernel matrix could hold."""
 
 from __future__ import annotations
 
@@ -39,15 +39,32 @@ def streamed_fit(
     block: int | None = None,
     dtype: torch.dtype | None = None,
 ) -> StreamedFit:
-    """(K + λI)⁻¹(y − ȳ) with λ = ridge·tr K/n, K the low rank + diagonal `sharp_kernel` or `equivalent_kernel` of x (n, p).
+    """Fit (K + λI)⁻¹(y − ȳ), λ = ridge·tr K/n, with K the low rank + diagonal `sharp_kernel` or `equivalent_kernel` of x.
 
-    x is read block by block, and never copied: a memory map (`np.load(path, mmap_mode="r")`), an array, a tensor, or what
-    gives rows for x[start:stop]. y is real numbers (n,) or (n, K), or classes 0 … K − 1, regressed on as one-hot rows. Only
-    Gram matrices of r columns are kept, r ≈ p; products are in the dtype of x (or `dtype`), sums in float64.
+    x is read block by block and never copied. Only Gram matrices of r columns are kept, r ≈ p; products are in the dtype of x
+    (or `dtype`), sums in float64. The equivalent form needs one pass; x is one class, as in the estimators. The sharp form
+    first needs a pass for its `statistics`, unless they are given: the norms of a few thousand samples do as well as all, their
+    leading directions only where these stand out.
 
-    The equivalent form takes all it needs of the samples in that one pass; x is one class, as in the estimators. The sharp form
-    needs its `statistics` beforehand: `SharpStatistics.from_pass(x)`, a pass of their own, unless given. Those of a sample save
-    it: the norms of a few thousand do as well as all, their leading directions only where these stand out.
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p): a memory map (`np.load(path, mmap_mode="r")`), an array, a tensor, or an object that gives rows for
+            x[start:stop].
+        y: Real numbers (n,) or (n, K), or classes 0 … K − 1, regressed on as one-hot rows.
+        kernel: "conjugate", "tangent" or "preactivation".
+        form: "sharp" or "equivalent".
+        ridge: λ relative to the mean of the kernel's diagonal.
+        statistics: Of the sharp form; `SharpStatistics.from_pass(x)` by default.
+        standardiser: Applied to each block, here and in predictions.
+        block: Rows per block; some four million numbers by default.
+        dtype: Of the products; that of x by default.
+
+    Returns:
+        The fit, which predicts and has the likelihood and the spectrum.
+
+    Raises:
+        BadInput: Arguments that do not fit, or a kernel whose diagonal is infinite.
+        NotContractive: The DEQ has no equilibrium on these samples.
     """
     return streamed_fits(
         net,
@@ -79,7 +96,7 @@ def streamed_fits(
 ) -> tuple[StreamedFit, ...]:
     """`streamed_fit` for several ridges in the same pass.
 
-    All of them cost what one does for the equivalent form, whose diagonal is constant; the sharp one takes a Gram matrix each.
+    They cost as much as one for the equivalent form, whose diagonal is constant; the sharp form takes one Gram matrix each.
     """
     rows = Rows.of(x, block, dtype, standardiser)
     targets = Targets.of(y, len(rows))
@@ -182,16 +199,20 @@ def _solved(factor: Factor, sums: Tensor, mean: Tensor, shift: _Shift, **about: 
 
 @dataclass(frozen=True, eq=False)
 class StreamedFit:
-    """A = K + λI, K = U C Uᵀ + diag(d), fitted to y − ȳ; only the samples, which stay where they are, are of size n."""
+    """A = K + λI, K = U C Uᵀ + diag(d), fitted to y − ȳ; it holds nothing of size n but a reference to the samples."""
 
     factor: Factor
+    """U, C and d of any samples"""
     system: Capacitance
+    """C and Uᵀ (D + λ)⁻¹ U"""
     weights: Tensor
     """P Uᵀ (D + λ)⁻¹ (y − ȳ), (r, m): a new sample gets uᵀ weights + ȳ"""
     intercept: Tensor
     """ȳ, (m,)"""
     n: int
+    """The number of samples"""
     ridge: float
+    """λ relative to tr K/n"""
     noise: float
     """λ = ridge·tr K/n"""
     logdet: float
@@ -199,7 +220,9 @@ class StreamedFit:
     quadratic: Tensor
     """(y − ȳ)ᵀ (K + λI)⁻¹ (y − ȳ) of each output, (m,)"""
     rows: Rows | None
+    """The samples, unless the fit was made from sums"""
     flat: bool
+    """Whether y was (n,)"""
 
     @property
     def log_marginal_likelihood(self) -> Tensor:
@@ -207,12 +230,8 @@ class StreamedFit:
         return -0.5 * (self.quadratic + self.logdet + self.n * math.log(2.0 * math.pi))
 
     def predict(self, x: Any) -> Any:
-        """k(x)ᵀ A⁻¹ (y − ȳ) + ȳ: (n, m), or (n,) where y was; in float64, a tensor for a tensor and else a numpy array."""
-
-        def mean(at: FactorRows) -> Tensor:
-            return at.times(self.weights) + self.intercept
-
-        found = self._each(x, mean)
+        """k(x)ᵀ A⁻¹ (y − ȳ) + ȳ, in float64: (n, m), or (n,) where y was; a tensor for a tensor, else a numpy array."""
+        found = self._each(x, lambda at: at.times(self.weights) + self.intercept)
         return found[:, 0] if self.flat else found
 
     def variance(self, x: Any) -> Any:

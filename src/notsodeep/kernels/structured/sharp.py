@@ -15,7 +15,7 @@ from notsodeep.arguments import count, generator as checked_generator
 from notsodeep.arrays import Array, like, real, refuse_beyond, refuse_if_too_large, samples
 from notsodeep.data.blocks import Rows
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs
+from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, Pairs
 from notsodeep.kernels.exact.solver import check_features, equation_of_norms
 from notsodeep.kernels.exact.tiles import fill
 from notsodeep.kernels.names import Kernel, as_kernel
@@ -135,7 +135,7 @@ def sharp_entries(net: Network, x: Array, kernel: Kernel | str = Kernel.CONJUGAT
 class _Expansion:
     """The exact diagonal of a kernel on some samples, and its series in S for any of them against any others."""
 
-    pairs: ImplicitPairs | ExplicitPairs
+    pairs: Pairs
     kernel: Kernel
     diagonal: Tensor
 
@@ -306,9 +306,9 @@ class _Functions:
         exact: Tensor = getattr(pairs.diagonal(slice(None)), self.kernel)
         return torch.cat([*parts, exact[:, None]], dim=1)
 
-    def _pairs(self, norms2: Tensor) -> ImplicitPairs | ExplicitPairs:
+    def _pairs(self, norms2: Tensor) -> Pairs:
         return ExplicitPairs(self.net, norms2) if isinstance(self.net, Explicit) else ImplicitPairs(self.net, norms2)
 
-    def _terms(self, pairs: ImplicitPairs | ExplicitPairs) -> tuple[Tensor, ...]:
+    def _terms(self, pairs: Pairs) -> tuple[Tensor, ...]:
         """The coefficients of 1, S and S² of these samples against the pivots."""
         return gram_series(self.net, pairs.layers(), self.pivots.layers(), self.kernel).terms[:3]

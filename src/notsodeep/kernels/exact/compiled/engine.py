@@ -1,4 +1,4 @@
-"""Tiles by a fused solver; what it leaves open is done by the pair equation itself, in float64."""
+"""Tiles by a fused solver; pairs that it leaves open are solved by the pair equation in float64."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from notsodeep.activations import Activation, Cos, Rectifier, Sin
 from notsodeep.gaussian import Moments, Rows, rows
 from notsodeep.gaussian.affine import affine_parts
-from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation
+from notsodeep.kernels.exact.pairs import ExplicitPairs, Pairs
 from notsodeep.tolerances import FUSED_CAP, FUSED_HALLEY, FUSED_NEWTON, FUSED_TRUNCATION
 
 _LISTED_AT_ONCE = 1 << 22, 1 << 26  # numbers of the samples gathered for a list of pairs, on a CPU and on CUDA
@@ -22,9 +22,9 @@ _WORTH_COMPILING = 1 << 19  # pairs
 _SMALLEST, _LARGEST = 1e-9, 1e9
 """Deviations whose products and their inverses are far within the range of float32."""
 _FLAT = 1e-8
-"""Variance over squared mean of a φ with a closed form, below which quadrature has lost digits, and the closed form has not."""
+"""Variance over squared mean of φ below which quadrature loses digits that a closed form keeps."""
 _WIDEST_WAVE = 12.0
-"""Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, there is the closed form alone."""
+"""Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, only the closed form does."""
 
 
 class Engine(ABC):
@@ -36,7 +36,7 @@ class Engine(ABC):
     def __init__(
         self,
         laws: tuple[PairLaw, ...],
-        equation: ImplicitPairs | ExplicitPairs,
+        equation: Pairs,
         rows: Tensor,
         columns: Tensor,
         symmetric: bool,
@@ -47,16 +47,16 @@ class Engine(ABC):
 
     @abstractmethod
     def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        """Write the kernels (one or two) of a tile, and of a mirrored one what is above the diagonal to both places; the open
-        pairs, (pairs, 2), counted within the tile, or None."""
+        """Write one or two kernels of a tile (of a mirrored one, the part above the diagonal to both places), and return the
+        indices (pairs, 2) within the tile of the pairs left open, or None."""
 
     @property
     @abstractmethod
     def sides(self) -> tuple[int, int]:
-        """A tile that suits the device: (rows, columns)."""
+        """(rows, columns) of a tile that suits the device."""
 
     def tile(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any = None) -> None:
-        """Write a tile, with nothing left open."""
+        """Write a tile, open pairs included."""
         for start in range(0, len(kernels), 2):
             part = slice(start, start + 2)
             own = outputs[part], None if mirrors is None else mirrors[part]
@@ -65,7 +65,7 @@ class Engine(ABC):
                 self._finish(left, right, kernels[part], *own, open_pairs)
 
     def fill(self, outputs: tuple[Tensor, ...], kernels: tuple[str, ...]) -> None:
-        """All of the kernels, in strips of rows; of a symmetric one, from the diagonal on."""
+        """Write whole kernels in strips of rows; of a symmetric one, from the diagonal on."""
         n, n2 = outputs[0].shape
         height, width = self.sides
         for top in range(0, n, height):
@@ -90,13 +90,10 @@ class Engine(ABC):
                     mirrors[index][part[:, 1], part[:, 0]] = values
 
 
-def engine_for(
-    equation: PairEquation, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False
-) -> Engine | None:
-    """The fused solver of these samples' device, if there is one and the kernel is large enough to be worth it, or `eager`."""
+def engine_for(equation: Pairs, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False) -> Engine | None:
+    """The fused solver for the samples' device; None where there is none, or for a small kernel unless `eager`."""
     if len(rows) * len(columns) < _WORTH_COMPILING and not eager:
         return None
-    assert isinstance(equation, ImplicitPairs | ExplicitPairs)
     needed = "triton" if rows.is_cuda else "numba"
     if rows.device.type not in ("cpu", "cuda") or importlib.util.find_spec(needed) is None:
         return None
@@ -117,8 +114,8 @@ class PairLaw:
     """ρ = s + σ_a² h(ρ), s = (σ_b² S + σ_a² m_i m_j)/(τ_i τ_j), of every pair of a DEQ, or of a layer, whose σ_a² is 0.
 
     `stride` 0: a rectifier, h = α²ρ + c(ρ arcsin ρ − ρ²/(1 + √(1 − ρ²))), form = (α², c). Else a series,
-    h = ρ Σ_l b_l(τ_i) b_l(τ_j) ρ^(l·stride), of which 1, 2, … terms are enough for |ρ| up to `limits`; the last limit bounds
-    what a fused solver may answer for.
+    h = ρ Σ_l b_l(τ_i) b_l(τ_j) ρ^(l·stride); 1, 2, … terms are enough for |ρ| up to `limits`, the last of them the largest |ρ|
+    that a fused solver answers for.
     """
 
     var_a: float
@@ -137,7 +134,7 @@ class PairLaw:
         return self.tau.reciprocal()
 
 
-def pair_laws(equation: ImplicitPairs | ExplicitPairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
+def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
     """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe."""
     if isinstance(equation, ExplicitPairs):
         parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
@@ -152,7 +149,7 @@ def pair_laws(equation: ImplicitPairs | ExplicitPairs, dtype: torch.dtype) -> tu
 
 
 def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float, dtype: torch.dtype) -> PairLaw | None:
-    """None where it is not safe: a jump of φ, many waves, hardly any variation, or norms of wildly different size."""
+    """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms."""
     tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
         return None
@@ -176,7 +173,7 @@ def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float
 
 
 def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:
-    """(stride, limits, b): |ρ|^l times what l + 1 terms miss is at most `truncation` up to |ρ| = limit."""
+    """(stride, limits, b): |ρ|^l times the remainder after l + 1 terms is at most `truncation` up to |ρ| = limit."""
     assert series.coefficients is not None and series.decay is not None  # noqa: PT018
     b = (factor * series.coefficients / series.tau[:, None]).T
     degrees = torch.arange(len(b), dtype=b.dtype, device=b.device)

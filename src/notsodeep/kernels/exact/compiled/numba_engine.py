@@ -74,7 +74,7 @@ class CpuEngine(Engine):
         mirrored: bool,
         targets: list[tuple[int, Tensor, Tensor]],
     ) -> Tensor | None:
-        """A matrix product and all that comes after it, for Gram values that stay in the cache of one core."""
+        """A matrix product and the kernels from it, for Gram values that stay in the cache of one core."""
         i, j = _within(left, rows), _within(right, columns)
         gram, marks, tangent = _buffers(i.stop - i.start, j.stop - j.start, self.rows.dtype)
         torch.mm(self.rows[i], self.columns[j].T, out=gram)
@@ -95,8 +95,8 @@ class CpuEngine(Engine):
     def _layers(
         self, i: slice, j: slice, gram: Tensor, tangent: Tensor, targets: list[cpu.Target]
     ) -> list[tuple[Any, tuple[Any, ...], list[cpu.Target]]]:
-        """Of each: Θ of the layer before it, what is known of its samples, and where its kernels go, which for all but the last
-        is where the next one looks for them."""
+        """For each layer: Θ of the layer before, its two sides and law, and the targets of its kernels, which the next layer
+        reads."""
         conjugate_alone = all(target.kernel in (cpu.CONJUGATE, cpu.NONE) for target in targets)
         between = [
             _target(cpu.CONJUGATE, gram, gram[:0]),
@@ -119,8 +119,7 @@ def _side(known: cpu.Side, index: slice) -> cpu.Side:
 
 
 def _buffers(rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Gram values, marks of zero, and a tangent kernel, for a strip of this thread, in memory that it keeps: fresh pages cost
-    more."""
+    """Gram values, zeroed marks and a tangent kernel for a strip, in memory that this thread keeps: fresh pages cost more."""
     if not hasattr(_OWN, "memory"):
         _OWN.memory = torch.empty(3, _HEIGHT * _WIDTH, dtype=torch.float64)
     gram, marks, tangent = (
@@ -146,7 +145,7 @@ def _flat(matrix: Tensor) -> tuple[Any, int]:
 
 
 def _apart(coefficients: Tensor) -> Tensor:
-    """The same with rows that do not follow one another in memory, even of a single term: one type for the compiler."""
+    """A copy whose rows are apart in memory even for a single term: one type for the compiler."""
     terms, n = coefficients.shape
     room = coefficients.new_zeros(max(terms, 2), n + 1)
     room[:terms, :n] = coefficients
@@ -154,7 +153,7 @@ def _apart(coefficients: Tensor) -> Tensor:
 
 
 def _blank_diagonal(gram: Tensor, shift: int) -> None:
-    """A sample meets itself at column = row + shift: ρ = 1 there is for others to answer."""
+    """Zero the entries in which a sample meets itself, at column = row + shift: the diagonal is computed elsewhere."""
     rows, columns = gram.shape
     first, last = max(0, -shift), min(rows, columns - shift)
     if first < last:

@@ -1,6 +1,6 @@
 """Tiles on CUDA: one kernel for all of them in float32; in float64 a matrix product and the same kernel after it.
 
-An explicit network runs it once for each layer, on what the layer before has left.
+An explicit network runs it once per layer, on the results of the layer before.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class GpuEngine(Engine):
         mirrors: Any,
         shape: dict[str, int],
     ) -> Tensor:
-        """Write a layer's kernels; the flags of its blocks. What is `known` of the layer before are G, or the Gram values, and
-        Θ; where there is no G, the kernel makes the samples' products."""
+        """Write a layer's kernels and return the flags of its blocks. `known` are G (or the Gram values) and Θ of the layer
+        before; without G, the kernel computes the samples' products."""
         (left, right), (gram, theta) = tile, known
         n, n2 = left.stop - left.start, right.stop - right.start
         down, across = _squares(n, n2, shape)
@@ -131,7 +131,7 @@ class GpuEngine(Engine):
 
 
 def _squares(rows: int, columns: int, shape: dict[str, int]) -> tuple[int, int]:
-    """How many squares of blocks a tile has, down and across."""
+    """The number of squares of blocks of a tile, down and across."""
     sides = (rows, shape["HEIGHT"]), (columns, shape["WIDTH"])
     down, across = (triton.cdiv(triton.cdiv(length, side), gpu.GROUP) for length, side in sides)
     return down, across
