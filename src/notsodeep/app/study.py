@@ -27,8 +27,7 @@ from notsodeep.matching.design import choose
 from notsodeep.matching.result import Design
 from notsodeep.matching.solve import Comparison, compare_scalars, matched_names
 from notsodeep.runtime.threads import later
-from notsodeep.theory.admissible import contraction_bound
-from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.architecture import Explicit, Implicit, Network, contraction_bound
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 

@@ -86,7 +86,7 @@ def _read(panels: list[Tensor | None], used: list[float], t: Tensor, place: Tens
 
 
 def _witness(function: Smooth, index: int) -> bytes | None:
-    """The function in the middle of a panel, bit by bit: a module has the name it had, but may have learnt since."""
+    """The function in the middle of a panel, bit by bit: a module may have been trained under the same name."""
     if not function.may_change:
         return None
     try:
@@ -97,8 +97,8 @@ def _witness(function: Smooth, index: int) -> bytes | None:
 
 @lru_cache(maxsize=_KEPT)
 def _panel(function: Smooth, index: int, nodes: int, _witness: bytes | None) -> Tensor | None:
-    """Chebyshev coefficients (nodes, q) on [index, index + 1] in log x over the width of a panel; None if they miss too much,
-    or the function does not exist on all of the panel. They are kept for as long as the witness is the same."""
+    """Chebyshev coefficients (nodes, q) on [index, index + 1] in log x over the width of a panel, cached for each witness; None if
+    they miss too much, or the function does not exist on all of the panel."""
     angles = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (math.pi / nodes)
     checks = torch.tensor(_CHECKS, dtype=torch.float64)
     points = 0.5 * (torch.cat([angles.cos(), checks]) + 1.0) + index

@@ -87,10 +87,15 @@ class Capacitance:
 
 @dataclass(frozen=True, eq=False)
 class LowRankPlusDiagonal:
-    """A = U C Uᵀ + diag(d), with U (n, r), C symmetric (r, r) and d (n,).
+    """The symmetric matrix A = U C Uᵀ + diag(d), never formed but by `to_dense`.
 
-    C may be indefinite or singular. `matvec`, `solve`, `logdet`, `trace`, `diagonal` and the extreme eigenvalues
-    never form A; `to_dense` is the one place that does.
+    Args:
+        factor: U, (n, r).
+        core: C, (r, r), symmetric; it may be indefinite or singular.
+        diag: d, (n,).
+
+    Raises:
+        BadInput: Shapes that do not fit.
     """
 
     factor: Tensor
@@ -174,9 +179,8 @@ class LowRankPlusDiagonal:
     def eigvalsh(self, k: int | None = None) -> Tensor:
         """All eigenvalues, ascending, or the k largest.
 
-        Constant d: d plus the spectrum of R C Rᵀ with U = QR, in O(n r) memory. The k largest for any d: Lanczos, in
-        O(n r). All of them for a varying d: no method in O(n r) memory is known to us, so that one case goes through
-        `to_dense`, with its check that the matrix fits.
+        Constant d: d plus the spectrum of R C Rᵀ with U = QR, in O(n r) memory. The k largest for any d: Lanczos, in O(n r)
+        memory. All of them for a varying d go through `to_dense`, which raises BadInput where the matrix does not fit.
         """
         n, r = self.factor.shape
         k = None if k is None else min(count(k, "k"), n)
@@ -204,7 +208,7 @@ class LowRankPlusDiagonal:
         return replace(self, diag=self.diag + (more.to(self.diag) if isinstance(more, Tensor) else more))
 
     def to_dense(self) -> Tensor:
-        """The (n, n) matrix: the only O(n²) line."""
+        """The (n, n) matrix; raises BadInput where it does not fit. The only O(n²) line."""
         n = self.factor.shape[0]
         refuse_if_too_large(n, n, self.factor.dtype, self.factor.device, "matvec, solve, logdet or eigvalsh(k=…)")
         dense = (self.factor @ self.core) @ self.factor.T

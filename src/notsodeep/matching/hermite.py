@@ -20,8 +20,10 @@ MOST_TERMS = 200
 
 
 def hermite_network(net: Implicit, tau0: float, terms: int, kernel: Kernel | str) -> Explicit:
-    """σ(x) = Σ_{k<terms} s_k √b_k h_k(x/τ0), with the signs s_k of the activation's own coefficients, so that σ is close
-    to φ where the two can be. For the tangent kernel Σ θ_k s^k of f = aᵀz, b_k = θ_k/(1 + k)."""
+    """σ(x) = Σ_{k<terms} s_k √b_k h_k(x/τ0), with the signs s_k of the activation's own coefficients, which keep σ close to φ.
+
+    For the tangent kernel Σ θ_k s^k of f = aᵀz, b_k = θ_k/(1 + k).
+    """
     if not 2 <= terms <= MOST_TERMS:
         raise BadInput(f"A Hermite design needs 2 to {MOST_TERMS} terms, got {terms}.")
     own, series = sphere_series(net, tau0, terms, kernel)

@@ -1,4 +1,4 @@
-"""Find the member of a family whose scalars agree with a target."""
+"""The member of a family whose scalars agree with a target."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MATCHES: dict[Kernel, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Fit:
-    """The best member that was found, whether or not it matches."""
+    """A member of a family and its scalars compared with the target, whether or not it matches."""
 
     explicit: Explicit
     scalars: Scalars
@@ -42,7 +42,7 @@ class Fit:
 
 
 def matching(family: Family, target: Scalars, kernel: Kernel | str) -> Fit | None:
-    """The member that matches, of several the one with the smallest weights; None if there is none."""
+    """The member that matches, of several the one with the smallest unknowns; None without a match."""
     found = []
     for unknowns in family.candidates(target, kernel):
         candidate = _member(family, target, kernel, unknowns)
@@ -89,7 +89,7 @@ def matched_names(kernel: Kernel | str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One scalar of the DEQ beside that of the explicit network."""
+    """One scalar of the DEQ and of the explicit network."""
 
     name: str
     target: float
@@ -103,8 +103,8 @@ class Comparison:
 
 
 def compare_scalars(target: Scalars, reached: Scalars, names: tuple[str, ...]) -> tuple[Comparison, ...]:
-    """γ (or κ) relative to itself; each α (or β) relative to the largest of the three, since a tiny one (α2 = 0 for an odd
-    activation) has no scale of its own."""
+    """The scalars compared: γ (or κ) relative to itself, each α (or β) relative to the largest of the three, since a tiny one
+    (α2 = 0 for an odd activation) has no scale of its own."""
     wanted = {name: float(getattr(target, name)) for name in names}
     largest = max(abs(value) for name, value in wanted.items() if name[-1].isdigit())
     return tuple(
