@@ -97,8 +97,10 @@ def _witness(function: Smooth, index: int) -> bytes | None:
 
 @lru_cache(maxsize=_KEPT)
 def _panel(function: Smooth, index: int, nodes: int, _witness: bytes | None) -> Tensor | None:
-    """Chebyshev coefficients (nodes, q) on [index, index + 1] in log x over the width of a panel, cached for each witness; None if
-    they miss too much, or the function does not exist on all of the panel."""
+    """Chebyshev coefficients (nodes, q) on [index, index + 1] in log x over the width of a panel, cached for each witness.
+
+    None if they miss too much, or the function does not exist on all of the panel.
+    """
     angles = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (math.pi / nodes)
     checks = torch.tensor(_CHECKS, dtype=torch.float64)
     points = 0.5 * (torch.cat([angles.cos(), checks]) + 1.0) + index

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -260,16 +260,17 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
             _empty(folder, found)
     # The group comes with its attributes in one file, and all that follows can be repeated after a kill.
     group = zarr().open_group(folder, mode="a", attributes={_ATTRIBUTE: about})
-    kernels = {name: (about["shape"], about["tile"], about["dtype"]) for name in about["kernels"]}
-    absent = [name for name, kind in kernels.items() if not _is_there(folder, group, name, *kind)]
+    kernel = _Layout(about["shape"], about["tile"], about["dtype"], math.nan, zarr().codecs.Crc32cCodec())
+    absent = [name for name in about["kernels"] if not _is_there(folder, group, name, kernel)]
     if absent:
         shutil.rmtree(folder / MARKS, ignore_errors=True)  # of tiles that are gone
     for name in absent:
-        _make(group, name, *kernels[name], float("nan"), zarr().codecs.Crc32cCodec())
+        _make(group, name, kernel)
     grid = [-(-size // side) for size, side in zip(about["shape"], about["tile"], strict=True)]
-    marks = ([grid[0] * len(kernels), grid[1] * 2], [len(kernels), 2], "uint32")
-    if not _is_there(folder, group, MARKS, *marks):
-        _make(group, MARKS, *marks, 0, None)
+    seals = len(about["kernels"]), 2
+    marks = _Layout([grid[0] * seals[0], grid[1] * seals[1]], list(seals), "uint32", 0, None)
+    if not _is_there(folder, group, MARKS, marks):
+        _make(group, MARKS, marks)
     return KernelStore(folder, about)
 
 
@@ -283,20 +284,29 @@ def _check_tau0(folder: Path, found: Any, used: float | None) -> None:
         )
 
 
-def _make(group: Any, name: str, shape: Any, chunks: Any, dtype: str, fill: Any, codec: Any) -> None:
+class _Layout(NamedTuple):
+    """The layout of an array on disc, not compressed: the digits of a kernel are as good as random."""
+
+    shape: list[int]
+    chunks: list[int]
+    dtype: str
+    fill: float
+    codec: Any
+
+
+def _make(group: Any, name: str, kind: _Layout) -> None:
     with suppress(zarr().errors.ContainsArrayError):  # another run has made it just now
-        group.create_array(  # not compressed: the digits of a kernel are as good as random
-            name, shape=tuple(shape), chunks=tuple(chunks), dtype=dtype, fill_value=fill, compressors=codec
-        )
+        layout = {"shape": tuple(kind.shape), "chunks": tuple(kind.chunks), "dtype": kind.dtype}
+        group.create_array(name, **layout, fill_value=kind.fill, compressors=kind.codec)
 
 
-def _is_there(folder: Path, group: Any, name: str, shape: Any, chunks: Any, dtype: str) -> bool:
+def _is_there(folder: Path, group: Any, name: str, kind: _Layout) -> bool:
     """Whether the array is there; raises BadInput where it is, but not as it was made."""
     try:
         if name not in group:
             return False
         found = group[name]
-        known = (list(found.shape), list(found.chunks), str(found.dtype)) == (list(shape), list(chunks), dtype)
+        known = (list(found.shape), list(found.chunks), str(found.dtype)) == (kind.shape, kind.chunks, kind.dtype)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         known = False
     if not known:

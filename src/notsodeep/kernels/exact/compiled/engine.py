@@ -27,6 +27,21 @@ _WIDEST_WAVE = 12.0
 """Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, only the closed form does."""
 
 
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """One or two kernels of the pairs `left` × `right`, and the tensors that they are written to; no mirrors: whole tiles."""
+
+    left: slice
+    right: slice
+    kernels: tuple[str, ...]
+    outputs: Any
+    mirrors: Any = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.left.stop - self.left.start, self.right.stop - self.right.start
+
+
 class Engine(ABC):
     """Kernels of the samples `rows` against `columns`; of one set against itself, without the diagonal.
 
@@ -46,9 +61,9 @@ class Engine(ABC):
         self.offset = 0 if symmetric else len(rows)
 
     @abstractmethod
-    def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        """Write one or two kernels of a tile (of a mirrored one, the part above the diagonal to both places), and return the
-        indices (pairs, 2) within the tile of the pairs left open, or None."""
+    def solve(self, tile: Tile) -> Tensor | None:
+        """Write the kernels of a tile (of a mirrored one, the part above the diagonal to both places), and return the indices
+        (pairs, 2) within the tile of the pairs left open, or None."""
 
     @property
     @abstractmethod
@@ -59,10 +74,10 @@ class Engine(ABC):
         """Write a tile, open pairs included."""
         for start in range(0, len(kernels), 2):
             part = slice(start, start + 2)
-            own = outputs[part], None if mirrors is None else mirrors[part]
-            open_pairs = self.solve(left, right, kernels[part], *own)
+            tile = Tile(left, right, kernels[part], outputs[part], None if mirrors is None else mirrors[part])
+            open_pairs = self.solve(tile)
             if open_pairs is not None:
-                self._finish(left, right, kernels[part], *own, open_pairs)
+                self._finish(tile, open_pairs)
 
     def fill(self, outputs: tuple[Tensor, ...], kernels: tuple[str, ...]) -> None:
         """Write whole kernels in strips of rows; of a symmetric one, from the diagonal on."""
@@ -75,19 +90,17 @@ class Engine(ABC):
                 mirrors = [output[right, left] for output in outputs] if self.symmetric else None
                 self.tile(left, right, kernels, [output[left, right] for output in outputs], mirrors)
 
-    def _finish(
-        self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any, open_pairs: Tensor
-    ) -> None:
+    def _finish(self, tile: Tile, open_pairs: Tensor) -> None:
         at_once = max(1, _LISTED_AT_ONCE[self.rows.is_cuda] // self.rows.shape[1])
         for part in open_pairs.split(at_once):
-            i, j = part[:, 0] + left.start, part[:, 1] + right.start
+            i, j = part[:, 0] + tile.left.start, part[:, 1] + tile.right.start
             gram = (self.rows[i].to(torch.float64) * self.columns[j].to(torch.float64)).sum(1)
             exact = self.equation.pairs(i, j + self.offset, gram)
-            for index, name in enumerate(kernels):
-                values = getattr(exact, name).to(outputs[index].dtype)
-                outputs[index][part[:, 0], part[:, 1]] = values
-                if mirrors is not None:
-                    mirrors[index][part[:, 1], part[:, 0]] = values
+            for index, name in enumerate(tile.kernels):
+                values = getattr(exact, name).to(tile.outputs[index].dtype)
+                tile.outputs[index][part[:, 0], part[:, 1]] = values
+                if tile.mirrors is not None:
+                    tile.mirrors[index][part[:, 1], part[:, 0]] = values
 
 
 def engine_for(equation: Pairs, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False) -> Engine | None:
@@ -138,17 +151,19 @@ def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None
     """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe."""
     if isinstance(equation, ExplicitPairs):
         parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
-        found = [_law(phi, samples, at, 0.0, 1.0, dtype) for phi, samples, at in parts]
+        found = [_law(phi, samples, at, (0.0, 1.0), dtype) for phi, samples, at in parts]
     elif equation.several_roots:
         return None
     else:
         net = equation.net
-        found = [_law(net.phi, equation.rows, equation.moments, net.var_a, net.var_b, dtype)]
+        found = [_law(net.phi, equation.rows, equation.moments, (net.var_a, net.var_b), dtype)]
     laws = tuple(law for law in found if law is not None)
     return laws if len(laws) == len(found) else None
 
 
-def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float, dtype: torch.dtype) -> PairLaw | None:
+def _law(
+    phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype
+) -> PairLaw | None:
     """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms."""
     tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
@@ -169,7 +184,7 @@ def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float
         stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name])
         tol = FUSED_NEWTON[name]
     parts = (part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients))
-    return PairLaw(var_a, var_b, stride, form, tol, *parts)
+    return PairLaw(*variances, stride, form, tol, *parts)
 
 
 def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:

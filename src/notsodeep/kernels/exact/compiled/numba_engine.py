@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.kernels.exact.compiled import numba_loops as cpu
-from notsodeep.kernels.exact.compiled.engine import Engine
+from notsodeep.kernels.exact.compiled.engine import Engine, Tile
 from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
 
@@ -48,39 +48,34 @@ class CpuEngine(Engine):
     def sides(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
 
-    def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        mirrored = mirrors is not None
+    def solve(self, tile: Tile) -> Tensor | None:
+        outputs, mirrored = tile.outputs, tile.mirrors is not None
         targets = [
-            (_CODES[name], outputs[k], mirrors[k] if mirrored else outputs[k][:0]) for k, name in enumerate(kernels)
+            (_CODES[name], outputs[k], tile.mirrors[k] if mirrored else outputs[k][:0])
+            for k, name in enumerate(tile.kernels)
         ]
         targets += [(cpu.NONE, outputs[0][:0], outputs[0][:0])] * (2 - len(targets))
-        shift = left.start - right.start
-        rows, columns = left.stop - left.start, right.stop - right.start
+        shift = tile.left.start - tile.right.start
+        rows, columns = tile.shape
         strips = [
             (slice(top, min(top + _HEIGHT, rows)), slice(start, min(start + _WIDTH, columns)))
             for top in range(0, rows, _HEIGHT)
             for start in range(max(0, top + shift) if mirrored else 0, columns, _WIDTH)
         ]
-        found = shared(lambda at: self._strip(left, right, at[0], at[1], mirrored, targets), strips)
+        found = shared(lambda at: self._strip(tile, *at, targets), strips)
         open_pairs = [pairs for pairs in found if pairs is not None]
         return torch.cat(open_pairs) if open_pairs else None
 
     def _strip(
-        self,
-        left: slice,
-        right: slice,
-        rows: slice,
-        columns: slice,
-        mirrored: bool,
-        targets: list[tuple[int, Tensor, Tensor]],
+        self, tile: Tile, rows: slice, columns: slice, targets: list[tuple[int, Tensor, Tensor]]
     ) -> Tensor | None:
         """A matrix product and the kernels from it, for Gram values that stay in the cache of one core."""
-        i, j = _within(left, rows), _within(right, columns)
+        i, j = _within(tile.left, rows), _within(tile.right, columns)
         gram, marks, tangent = _buffers(i.stop - i.start, j.stop - j.start, self.rows.dtype)
         torch.mm(self.rows[i], self.columns[j].T, out=gram)
         if self.symmetric:
             _blank_diagonal(gram, i.start - j.start)
-        shift = i.start - j.start if mirrored else _EVERY_PAIR
+        shift = i.start - j.start if tile.mirrors is not None else _EVERY_PAIR
         here = [_target(kernel, output[rows, columns], mirror[columns, rows]) for kernel, output, mirror in targets]
         layers = self._layers(i, j, gram, tangent, here)
         found = 0
