@@ -26,17 +26,14 @@ from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 from notsodeep.tolerances import CENTRED_ATOL
 
 FAMILIES: dict[str, tuple[Family, ...]] = {
-    "hard_tanh": (HardTanhFamily(),),
     "leaky_relu": (LeakyReluFamily(1), LeakyReluFamily(2)),
+    "hard_tanh": (HardTanhFamily(),),
     "quadratic": (QuadraticFamily(),),
 }
-"""By name, shallowest first; "hermite" and "auto" are handled apart."""
+"""By name, in the order of preference at equal depth; "hermite" and "auto" are handled apart."""
 
-_SHALLOWEST_FIRST: tuple[tuple[str, Family], ...] = (
-    ("leaky_relu", LeakyReluFamily(1)),
-    ("hard_tanh", HardTanhFamily()),
-    ("leaky_relu", LeakyReluFamily(2)),
-    ("quadratic", QuadraticFamily()),
+_SHALLOWEST_FIRST = sorted(
+    ((name, member) for name, members in FAMILIES.items() for member in members), key=lambda pair: pair[1].depth
 )
 _HERMITE_TERMS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40)
 _EQUAL_NORMS_RTOL = 1e-6

@@ -126,18 +126,24 @@ def write_kernels(
     prepare(net, rows, columns, used, tangent=names != (Kernel.CONJUGATE,))  # raises before a file is made
     with _client(scheduler) as client:
         store = open_store(target, describe(net, (rows, columns), names, sides, (tau0, used)), resume)
-        tiles, marked = store.tiles(), store.marked()
         job = TileJob(net, store, places, (npy_file(x), npy_file(x2)), uuid.uuid4().hex)
-        say = progress or (lambda _done, _total: None)
-        found = checked_here(store, marked) if client is None else checked_on_cluster(client, job, marked)
-        sound, damaged = _sound(found, len(tiles), say)
-        _warn_damaged(damaged, store.folder)
-        todo = [tile for tile in tiles if tile not in sound]
-        if todo:
-            bench = None if client is not None else Workbench(job, rows, columns)
-            done = _there(client, job, rows, columns, todo) if bench is None else here(bench, todo)
-            _follow(done, len(sound), len(tiles), say)
-        store.tidy()
+        return _run(job, client, rows, columns, progress or (lambda _done, _total: None))
+
+
+def _run(
+    job: TileJob, client: Any, rows: Tensor, columns: Tensor | None, say: Callable[[int, int], None]
+) -> WrittenKernels:
+    """Check the tiles that are there, and compute the others."""
+    store, tiles, marked = job.store, job.store.tiles(), job.store.marked()
+    found = checked_here(store, marked) if client is None else checked_on_cluster(client, job, marked)
+    sound, damaged = _sound(found, len(tiles), say)
+    _warn_damaged(damaged, store.folder)
+    todo = [tile for tile in tiles if tile not in sound]
+    if todo:
+        local = client is None
+        done = here(Workbench(job, rows, columns), todo) if local else _there(client, job, rows, columns, todo)
+        _follow(done, len(sound), len(tiles), say)
+    store.tidy()
     return WrittenKernels(store.folder, len(sound), len(todo), damaged)
 
 
