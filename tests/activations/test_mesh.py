@@ -109,3 +109,15 @@ def test_a_module_that_has_learnt_is_looked_at_again():
     fresh = custom(lambda x: torch.relu(1.0 - 10.0 * (x - 0.33).abs()))
     assert float(moments(phi, 1.0).gamma2) == pytest.approx(float(moments(fresh, 1.0).gamma2), rel=1e-12)
     assert float(moments(phi, 1.0).gamma2) != pytest.approx(before, rel=1e-3)
+
+
+def test_a_kink_of_a_steep_function_is_not_infinitely_steep():
+    """Waves of slope 2000 bend where they are cut off; E[φ'²] is finite (seed 93 of benchmarks/fuzz.py)."""
+    phi = expression("min(sin(x*62.9*(x - 3.62)), sigmoid(cos(-0.243*(x - 2.09))))")
+    assert phi.mesh(16.0).steepness == 0.0
+    assert float(moments(phi, 0.0764).q) == pytest.approx(23589.4682, rel=1e-8)
+
+
+@pytest.mark.parametrize("power", [0.6, 0.7, 0.75])
+def test_roots_are_infinitely_steep(power):
+    assert mesh(lambda x: x.abs() ** power + 10.0 * x, 16.0, (0.0,)).steepness > 1e-9

@@ -31,8 +31,6 @@ class Smooth:
     call: Callable[[Tensor], Tensor]
     may_change: bool = True
     """Whether the function may change under its name; a cached panel is then checked at one point before it is used."""
-    often: bool = False
-    """Whether it is called so often that panels are worth making for any number of points."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Smooth) and self.name == other.name
@@ -41,27 +39,29 @@ class Smooth:
         return hash(self.name)
 
 
-def tabulated(function: Smooth, x: Tensor) -> Tensor:
+def tabulated(function: Smooth, x: Tensor, times: int = 1) -> Tensor:
     """function(x), (n, q), for x (n,) ≥ 0 in float64: Chebyshev interpolation in log x, panel by panel, to round-off.
 
     Each panel is checked against the function between its nodes, relative to the largest entry of a column. A panel that misses
     `TABLE_RTOL` is refined; where that does not help, or for few points, the function is called at every point. Zeros have no
     logarithm and are always computed directly. Panels lie on a fixed grid and are cached, so later samples of similar size
-    reuse them.
+    reuse them: where such points will be asked for several `times`, fewer of them are worth a table.
     """
-    if x.ndim != 1 or (x.numel() < _WORTH_IT * _NODES[0] and not function.often):
+    if x.ndim != 1 or times * x.numel() < _WORTH_IT * _NODES[0]:
         return _directly(function, x)
     positive = x > 0
+    if not bool(positive.any()):
+        return _directly(function, x)
     if not bool(positive.all()):
         at_zero = _directly(function, x[~positive])
         found = at_zero.new_empty(len(x), at_zero.shape[1])
-        found[~positive], found[positive] = at_zero, tabulated(function, x[positive])
+        found[~positive], found[positive] = at_zero, tabulated(function, x[positive], times)
         return found
     t = x.log() / _WIDTH
     place = t.floor()
     used = place.unique().tolist()
     for nodes in _NODES:
-        if x.numel() < _WORTH_IT * nodes * len(used) and not function.often:
+        if times * x.numel() < _WORTH_IT * nodes * len(used):
             break
         panels = [_panel(function, int(index), nodes, _witness(function, int(index))) for index in used]
         if all(panel is not None for panel in panels):

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, HardTanh
+from notsodeep.approximation.quadrature import NormalRule
 from notsodeep.gaussian.affine import affine_parts
-from notsodeep.gaussian.moments import expectation_rule
+from notsodeep.gaussian.moments import expectation_rule, panels
+from notsodeep.tolerances import STEEP_RTOL
 
 _FAR = 60.0  # deviations, where the density is zero in float64
+_FLAT = 1e-6  # of φ(0), what φ may vary by before its round-off shows in ten digits of that
 _CHUNK = 1 << 16  # values held at once: few enough to stay in cache through the recurrence
 
 
@@ -72,10 +75,25 @@ def _spacing(core: Activation, terms: int) -> float:
 
 
 def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor) -> Tensor:
-    """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ."""
+    """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ. Where it drowns that all
+    the same, by Stein's identity c_k = τ E[φ'(τξ) h_{k−1}(ξ)]/√k, unless φ' has no bound, or φ jumps."""
     rule = expectation_rule(core, tau, 2 * terms, _spacing(core, terms))
-    weighted = rule.weights * (core(rule.u) - rest)
-    # The recurrence runs on w·φ·h_k itself: h_k alone would overflow in the far tail.
+    values = core(rule.u) - rest
+    found = _projected(rule, values, terms)
+    flat = rule.mean_of(values.square()) < (_FLAT * rest).square()
+    if terms == 1 or not bool(flat.any()):
+        return found
+    mesh = panels(core, tau)
+    if mesh.jumps or mesh.steepness > STEEP_RTOL:
+        return found
+    roots = torch.arange(1, terms, dtype=tau.dtype, device=tau.device).sqrt()
+    by_slope = _projected(rule, core.derivative(rule.u), terms - 1) * tau[:, None] / roots
+    return torch.where(flat[:, None], torch.cat([found[:, :1], by_slope], dim=1), found)
+
+
+def _projected(rule: NormalRule, values: Tensor, terms: int) -> Tensor:
+    """E[values·h_k(ξ)], k < terms. The recurrence runs on w·values·h_k itself: h_k alone would overflow in the far tail."""
+    weighted = rule.weights * values
     previous, current = torch.zeros_like(weighted), weighted
     sums = [current.sum(-1)]
     for k in range(terms - 1):

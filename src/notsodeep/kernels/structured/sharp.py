@@ -28,6 +28,7 @@ from notsodeep.theory.architecture import Explicit, Network
 from notsodeep.theory.statistics import root_mean_square, squared_norms, tau0 as root_mean_square_norm
 
 SAMPLE, DIRECTIONS = 16384, 10
+_CALLS = 1000  # of a factor, block after block: its tables are worth making for any number of samples
 
 
 @torch.no_grad()
@@ -261,7 +262,7 @@ class SharpFactor:
         """tr K/n over them"""
         functions = _Functions(known.pairs.net, known.kernel, stats.norms2[chebyshev_subset(known.pairs.tau)].cpu())
         self._weights = functions.weights
-        self._table = Smooth(functions, together=True, call=functions, may_change=False, often=True)
+        self._table = Smooth(functions, together=True, call=functions, may_change=False)
 
     @cached_property
     def core(self) -> Tensor:
@@ -282,7 +283,7 @@ class SharpFactor:
         """U and d_i = K_ii − u_iᵀ C u_i of any samples: the diagonal of the kernel is exact."""
         norms2 = squared_norms(x)
         sizes = [*map(len, self._weights), 1]
-        constant, linear, quadratic, exact = tabulated(self._table, norms2).split(sizes, dim=1)
+        constant, linear, quadratic, exact = tabulated(self._table, norms2, _CALLS).split(sizes, dim=1)
         along = (x @ self.directions.to(x)).to(torch.float64)
         squares = squares_along(along, norms2, self.features)
         narrow = torch.cat([constant, (quadratic[:, :, None] * squares[:, None, :]).flatten(1)], dim=1)

@@ -141,7 +141,7 @@ _WRITERS: dict[type[Activation], Callable[[Any], Expression]] = {
     Arctan: _fixed("torch.atan(x)"),
     Sin: _fixed("torch.sin(x)"),
     Cos: _fixed("torch.cos(x)"),
-    Gelu: _fixed("x * torch.special.ndtr(x)"),
+    Gelu: _fixed(f"0.5 * x * torch.special.erfc({-math.sqrt(0.5)} * x)"),
     Silu: _fixed("torch.nn.functional.silu(x)"),
     Gaussian: _fixed("torch.exp(-0.5 * x.square())"),
     Polynomial: _polynomial,
