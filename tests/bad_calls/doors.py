@@ -26,7 +26,7 @@ _Y = torch.tensor([0, 1, 0, 1, 1, 0])
 _NO_DOORS = {
     "Evidence", "LeftOut", "Measured", "Race", "Runner",
     "Advice", "Certificate", "Compiled", "Dataset", "Design", "EmpiricalKernels", "ExactKernels", "History", "KernelTile",
-    "Moments", "Reason", "Scalars", "Solution", "Split", "StreamedFit", "WrittenKernels", "Written", "Exporting",
+    "Kernel", "Moments", "Reason", "Scalars", "Solution", "Split", "StreamedFit", "WrittenKernels", "Written", "Exporting",
     "BadInput", "NoMatch", "NotContractive", "NotConverged", "NotSoDeepError", "NumericsWarning",
     "Activation", "Solver", "Splitting", "Linear", "Target", "Custom", "Formula", "ActivationLike",
     "BOOLEAN_TARGETS", "ESTIMATORS", "errors", "fixed_points",
@@ -171,7 +171,6 @@ GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "scalars": {"net": _net},
     "ENN": {"net": lambda: nsd.Explicit(["relu"])},
     "kernels.TiledKernel": {"kernel": lambda: "conjugate"},
-    "Scalars.coefficients": {"kernel": lambda: "conjugate"},
     "models.to_explicit": {"deq": lambda: nsd.models.to_deq(_enn())},
     "fixed_points.Activated": {"phi": lambda: torch.tanh},
     "fit": {"progress": lambda: False},

@@ -20,6 +20,7 @@ from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
+from notsodeep.linalg.ridge import left_out_error
 from notsodeep.matching.design import design
 from notsodeep.theory.architecture import Explicit, Implicit
 
@@ -256,9 +257,7 @@ class _Spectrum:
         return 1.0 / (self.values + ridge * self.values.mean())
 
     def left_out_one_by_one(self, ridge: float) -> float:
-        """The total leave-one-out error of ridge regression."""
-        missed = self.coefficients(ridge) / (self.vectors.square() @ self._shrink(ridge))[:, None]
-        return float(missed.square().sum())
+        return left_out_error(self.coefficients(ridge), self.vectors.square() @ self._shrink(ridge))
 
 
 def _kernel_error_of(kernel: Tensor, targets: Tensor, count: int) -> LeftOut:

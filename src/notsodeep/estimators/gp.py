@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.activations import ActivationLike
-from notsodeep.arguments import choice, norm, positive
+from notsodeep.arguments import norm, positive
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
-from notsodeep.kernels.exact.solver import pair_equation
+from notsodeep.kernels.exact.solver import equation_of_norms
+from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.statistics import squared_norms
 
 try:
     from gpytorch.constraints import Interval, Positive
@@ -59,7 +61,7 @@ class DEQKernel(Kernel):  # type: ignore[misc]
     ) -> None:
         super().__init__(active_dims=active_dims)
         net = Implicit(activation, var_a, var_b)
-        choice(kernel, "kernel", ("conjugate", "tangent"))
+        as_kernel(kernel, OF_OUTPUTS)
         self.largest_var_a = _largest(net, largest_var_a, tau0)
         self.phi, self.kernel, self.tau0 = net.phi, kernel, norm(tau0)
         for name, value, constraint in (
@@ -122,7 +124,7 @@ class DEQKernel(Kernel):  # type: ignore[misc]
         net = Implicit(self.phi, var_a, var_b)
         same = x1.shape == x2.shape and torch.equal(x1, x2)
         if diag and same:
-            exact = pair_equation(net, x1.double(), self.tau0).diagonal(slice(None))
+            exact = equation_of_norms(net, squared_norms(x1), self.tau0).diagonal(slice(None))
             diagonal: Tensor = getattr(exact, self.kernel).to(x1)
             return diagonal
         compute = conjugate_kernel if self.kernel == "conjugate" else tangent_kernel

@@ -13,9 +13,11 @@ from notsodeep.arguments import choice
 from notsodeep.data.targets import regression_targets
 from notsodeep.estimators.base import Classifies, Learner, Regresses, radius, ridges
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.kernels.structured.equivalent import equivalent_cross, equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_cross, sharp_kernel
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.linalg.ridge import kernel_ridge
 from notsodeep.models.training.readout import in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import MixtureStatistics
@@ -67,11 +69,11 @@ class _KernelRidge(Learner):
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         choice(self.form, "form", _FORMS)
-        choice(self.kernel, "kernel", ("conjugate", "tangent"))
+        as_kernel(self.kernel, OF_OUTPUTS)
         targets = regression_targets(y, outputs).to(x.dtype)
         self.tau0_ = radius(x)
         gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
-        alpha, self.ridge_ = _solve(gram, targets - targets.mean(0), ridges(self.ridge))
+        alpha, self.ridge_ = kernel_ridge(gram, targets - targets.mean(0), ridges(self.ridge))
         self.X_fit_, self.dual_coef_, self.intercept_ = (part.numpy() for part in (x, alpha, targets.mean(0)))
 
     def _outputs(self, x: Tensor) -> Tensor:
@@ -108,35 +110,3 @@ class ImplicitKernelClassifier(Classifies, _KernelRidge):
         ridge: λ relative to the mean diagonal of K; None takes the one of the smallest leave-one-out error.
         standardise: Whether to centre X and divide it by its root mean square norm.
     """
-
-
-def _solve(gram: Gram, targets: Tensor, ridges: tuple[float, ...]) -> tuple[Tensor, float]:
-    """(K + λI)⁻¹ T and its ridge: of several the one of the smallest leave-one-out error, α_i/(K + λI)⁻¹_ii."""
-    n = gram.shape[0]
-    mean = float(gram.trace() if isinstance(gram, LowRankPlusDiagonal) else gram.diagonal().sum()) / n
-    if len(ridges) == 1:
-        return _solved(gram, ridges[0] * mean, targets)[0], ridges[0]
-    if not isinstance(gram, LowRankPlusDiagonal):
-        values, vectors = torch.linalg.eigh(gram.double())
-        along, shares = vectors.T @ targets.double(), vectors.square()
-    best, error = (targets, ridges[0]), float("inf")
-    for ridge in ridges:
-        level = ridge * mean
-        if isinstance(gram, LowRankPlusDiagonal):
-            alpha, inverse = _solved(gram, level, targets)
-        else:
-            shrink = 1.0 / (values.clamp(min=0.0) + level)
-            alpha, inverse = (vectors @ (shrink[:, None] * along)).to(targets), shares @ shrink
-        missed = float((alpha.double() / inverse.double()[:, None]).square().sum())
-        if missed < error:
-            best, error = (alpha, ridge), missed
-    return best
-
-
-def _solved(gram: Gram, level: float, targets: Tensor) -> tuple[Tensor, Tensor]:
-    if isinstance(gram, LowRankPlusDiagonal):
-        shifted = gram.add_ridge(level)
-        return shifted.solve(targets), shifted.inverse_diagonal()
-    dense = gram.double()
-    dense.diagonal().add_(level)
-    return torch.linalg.solve(dense, targets.double()).to(targets), dense.new_zeros(0)

@@ -17,8 +17,16 @@ from notsodeep.errors import BadInput
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Means (K, p) and one covariance a class: (K,) isotropic, (K, p) diagonal or (K, p, p) full, or a sequence of K that
-    mixes a variance, a vector (p,) of variances and a matrix (p, p). Each class keeps its own form."""
+    """A Gaussian mixture x_i = μ_a/√p + w_i, w_i ~ N(0, C_a/p).
+
+    Args:
+        means: μ, (K, p).
+        covariances: One per class: (K,) isotropic, (K, p) diagonal or (K, p, p) full, or a sequence of K that mixes a variance,
+            a vector (p,) of variances and a matrix (p, p). Each class keeps its own form.
+
+    Raises:
+        BadInput: Shapes that do not fit, or a negative variance.
+    """
 
     means: Tensor
     covariances: Tensor | Sequence[Any]
@@ -49,7 +57,13 @@ class GaussianMixture:
 
     @classmethod
     def two_classes(cls, p: int, separation: float = 8.0, spread: float = 8.0) -> GaussianMixture:
-        """The mixture of [ling2024]: μ_a = separation·e_{8(a−1)+1}, C_a = (1 + spread (a−1)/√p) I, a = 1, 2."""
+        """The mixture of [ling2024]: μ_a = separation·e_{8(a−1)+1}, C_a = (1 + spread (a−1)/√p) I, a = 1, 2.
+
+        Args:
+            p: The number of features, at least 9.
+            separation: The length of both means.
+            spread: How much the second variance exceeds the first, times √p.
+        """
         if count(p, "p") < 9:
             raise BadInput(f"The two-class mixture puts its second mean on feature 9, so it needs p ≥ 9; got p = {p}.")
         separation, spread = number(separation, "separation"), number(spread, "spread")
@@ -59,7 +73,12 @@ class GaussianMixture:
         return cls(means, torch.tensor([1.0, 1.0 + spread / math.sqrt(p)], dtype=torch.float64))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """n samples (n, p) and their classes (n,), as balanced as n allows, class after class."""
+        """n samples (n, p) and their classes (n,), as balanced as n allows, class after class.
+
+        Args:
+            n: The number of samples.
+            generator: Of the noise.
+        """
         n, generator = count(n, "n"), checked_generator(generator)
         check_memory((n, 2 * self.p), torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
         y = torch.arange(n) * self.classes // n
@@ -96,7 +115,7 @@ class GaussianMixture:
 
 
 def _covariances(given: Tensor | Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
-    """One tensor if the classes' forms agree, one a class otherwise."""
+    """One tensor if the classes' forms agree, otherwise one per class."""
     if not isinstance(given, list | tuple):
         whole: Tensor = torch.atleast_1d(_form(given))
         return whole

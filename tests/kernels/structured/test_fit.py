@@ -177,7 +177,7 @@ def test_sums_of_classes_hold_the_statistics_of_the_theorem(kernel):
     assert fit.logdet == pytest.approx(float(shifted.logdet()), rel=1e-9)
     _close(fit.quadratic, ((y - y.mean(0)) * shifted.solve(y - y.mean(0))).sum(0))
     _close(fit.spectrum(30), op.eigvalsh().flip(0)[:30])
-    with pytest.raises(BadInput, match="nobody knows"):
+    with pytest.raises(BadInput, match="of new ones are unknown"):
         fit.predict(x)
 
 

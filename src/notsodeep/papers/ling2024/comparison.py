@@ -12,7 +12,7 @@ from torch import Tensor
 from notsodeep.data.sources import load
 from notsodeep.kernels.compare import best_scaled_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
-from notsodeep.linalg.eigen import spectral_norm, top_eigenvectors
+from notsodeep.linalg.eigen import spectral_norm, top_eigenpairs
 from notsodeep.matching.design import design
 from notsodeep.papers.claims import Claim, about
 from notsodeep.papers.experiment import Values
@@ -101,12 +101,12 @@ def compare(
     kernels = {}
     for name, exact in reference.items():
         norm, size = spectral_norm(exact), float(exact.norm())
-        _, vectors = top_eigenvectors(exact, _VECTORS)
+        vectors = top_eigenpairs(exact, _VECTORS).vectors
         described: Values = {}
         for rival, theirs in rivals.items():
             other = theirs[name]
             gap = spectral_norm(exact - other)
-            _, columns = top_eigenvectors(other, _VECTORS)
+            columns = top_eigenpairs(other, _VECTORS).vectors
             described[rival] = {
                 "absolute": gap,
                 "relative": gap / norm,

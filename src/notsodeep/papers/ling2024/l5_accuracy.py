@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import conjugate_kernel, exact_kernels
+from notsodeep.linalg.ridge import KernelSpectrum
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, score
 from notsodeep.models.training.readout import BATCH, RIDGES, fit_readout, in_batches, scale_to_logits
@@ -103,17 +104,10 @@ def _solved(gram: Tensor, wanted: Tensor, level: float) -> Tensor:
 
 
 def _best_level(gram: Tensor, wanted: Tensor) -> float:
-    """The ridge with the smallest leave-one-out error: a fit without sample i misses it by α_i/(K + λ)⁻¹_ii."""
-    values, vectors = torch.linalg.eigh(gram)
-    along, mean = vectors.T @ wanted, float(values.clamp(min=0.0).mean())
-
-    def error(level: float) -> float:
-        inverse = 1.0 / (values.clamp(min=0.0) + level)
-        missed = (vectors @ (inverse[:, None] * along)) / (vectors.square() @ inverse)[:, None]
-        return float(missed.square().sum())
-
-    levels: list[float] = [ridge * mean for ridge in RIDGES]
-    return min(levels, key=error)
+    """The ridge with the smallest leave-one-out error."""
+    spectrum = KernelSpectrum.of(gram, wanted)
+    levels: list[float] = [ridge * float(spectrum.values.mean()) for ridge in RIDGES]
+    return min(levels, key=spectrum.left_out)
 
 
 def run_trained(unit: FiniteUnit, device: torch.device) -> Values:
