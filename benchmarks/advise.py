@@ -21,7 +21,7 @@ from torch import Tensor
 import notsodeep as nsd
 from notsodeep import separation as sep
 from notsodeep.advice.race import race
-from notsodeep.data.split import load_split
+from notsodeep.data.sources import load_split
 from notsodeep.separation.targets import Chirps
 
 Part = tuple[Tensor, Tensor]
@@ -108,18 +108,18 @@ CLAIMED: dict[str, Callable[[], tuple[Part, Part]]] = {
     "digits": table("digits"),
     "mnist68": images("mnist:n=2000,classes=6/8"),
     "fashion": images("fashion-mnist:n=2000"),
-    "steep6": drawn(of_target(sep.steep(6))),
-    "steep10": drawn(of_target(sep.steep(10))),
-    "steep20": drawn(of_target(sep.steep(20))),
-    "sawtooth3": drawn(of_target(sep.sawtooth(3))),
+    "steep6": drawn(of_target(sep.Steep(6))),
+    "steep10": drawn(of_target(sep.Steep(10))),
+    "steep20": drawn(of_target(sep.Steep(20))),
+    "sawtooth3": drawn(of_target(sep.Sawtooth(3))),
     "boolean": drawn(of_target(sep.BOOLEAN_TARGETS["f1"])),
     "noise": drawn(of_gaussian(20, lambda x, g: torch.randn(len(x), generator=g, dtype=torch.float64))),
 }
 FURTHER: dict[str, Callable[[], tuple[Part, Part]]] = {
-    "sawtooth1": drawn(of_target(sep.sawtooth(1))),
-    "sawtooth5": drawn(of_target(sep.sawtooth(5))),
-    "steep4": drawn(of_target(sep.steep(4))),
-    "steep14": drawn(of_target(sep.steep(14))),
+    "sawtooth1": drawn(of_target(sep.Sawtooth(1))),
+    "sawtooth5": drawn(of_target(sep.Sawtooth(5))),
+    "steep4": drawn(of_target(sep.Steep(4))),
+    "steep14": drawn(of_target(sep.Steep(14))),
     "chirps": drawn(of_target(Chirps())),
     "parity": drawn(parity),
     "threshold": drawn(of_gaussian(20, lambda x, _: (x[:, 0] > 0.0).long())),

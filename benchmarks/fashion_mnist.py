@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 import notsodeep as nsd
 from notsodeep.data import load_split
-from notsodeep.models.training.objective import Batches
-from notsodeep.models.training.objective import score
+from notsodeep.models.training.objective import Batches, score
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 
 WIDTH, EPOCHS, SEEDS = 1024, 5, 3

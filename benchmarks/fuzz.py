@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.gaussian.judge import judge
+from tests.gaussian.judge import Verdict, judge
 from tests.gaussian.random_functions import random_case
 
 SETTINGS, CHUNK, SHOWN, MEMORY = 4, 5, 40, 6 << 30
@@ -41,7 +41,16 @@ def begin():
 
 
 def judged(seeds):
-    return [verdict for seed in seeds for verdict in judge(random_case(seed, SETTINGS))]
+    return [verdict for seed in seeds for verdict in of_seed(seed)]
+
+
+def of_seed(seed):
+    """An error of the judge's own is a failure to be looked at, not the end of the run."""
+    case = random_case(seed, SETTINGS)
+    try:
+        return judge(case)
+    except Exception as error:
+        return [Verdict(seed, case.subject.source, "raw", message=f"in the judge: {type(error).__name__}: {error}")]
 
 
 def summary(verdicts):

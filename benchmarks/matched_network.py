@@ -13,7 +13,8 @@ from timing import best_times
 
 import notsodeep as nsd
 from notsodeep.data.sources import load
-from notsodeep.models.labels import Labels
+from notsodeep.data.targets import Targets
+from notsodeep.models.training.objective import score
 from notsodeep.models.training.readout import best_readout, in_batches
 
 SEEDS = 10
@@ -43,10 +44,10 @@ def speed(width, p, batch=512):
 
 def accuracy(width):
     data = load("digits")
-    x, labels = data.x.float(), Labels.of(data.y, len(data.x))
+    x, labels = data.x.float(), Targets.numbered(data.y, len(data.x))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     test, train = order[:450], order[450:]
-    targets = labels.targets.float()
+    targets = labels.read().float()
     for name in ("tanh", "relu"):
         net = nsd.Implicit(name, 0.2)
         explicit = nsd.design(net, tau0=1.0).explicit
@@ -56,7 +57,7 @@ def accuracy(width):
             pair = nsd.DEQ(net, 64, width, generator=draw), nsd.ENN(explicit, 64, width, generator=draw)
             readouts = [best_readout(m.features, x[train], targets[train]) for m in pair]
             scores.append(
-                [labels.score(r(in_batches(m.features, x[test])), test) for m, r in zip(pair, readouts, strict=True)]
+                [score(r(in_batches(m.features, x[test])), labels.y[test]) for m, r in zip(pair, readouts, strict=True)]
             )
         deq, matched = torch.tensor(scores, dtype=torch.float64).T
         print(

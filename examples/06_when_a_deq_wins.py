@@ -24,7 +24,7 @@ m = 10 if QUICK else 14
 deq = sep.sawtooth_deq(m)
 x = torch.rand(1000, 1, generator=draw, dtype=torch.float64)
 with torch.no_grad():
-    error = float((deq(x) - sep.sawtooth(m)(x)).abs().max())
+    error = float((deq(x) - sep.Sawtooth(m)(x)).abs().max())
 print(f"DEQ, {m} units: {sep.count_pieces(deq, 0.0, 1.0)} pieces, error {error}")
 
 # %% Feed-forward networks of the same cost (m sweeps of m × m weights), and the most pieces that they can have.
@@ -56,7 +56,7 @@ def largest(module):
 
 
 for d in (8, 12, 16, 20):
-    built, rival = sep.steep_deq(d, 12).as_relu_deq(), sep.steep_fnn(d, widths=(50, 50), loss=1e-4)
+    built, rival = sep.SteepDEQ(d, 12).as_relu_deq(), sep.steep_fnn(d, widths=(50, 50), loss=1e-4)
     least = sep.min_weight_steep_fnn(d, widths=(50, 50), loss=1e-4)
     print(
         f"d = {d:<2}  largest weight: DEQ of 50 units {largest(built):.2f}, "
@@ -64,7 +64,7 @@ for d in (8, 12, 16, 20):
     )
 
 # %% These were built by hand; training is another matter. `advise` measures a task, and trains both at equal FLOPs if asked to.
-target = sep.steep(10)
+target = sep.Steep(10)
 x, x_test = (target.sample(n, draw) for n in (SEEN, SEEN))
 steep = nsd.advise(x, target(x), train=not QUICK, test=None if QUICK else (x_test, target(x_test)))
 print(f"steep function: {steep.verdict}", *steep.sentences, sep="\n  ")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from notsodeep.arguments import is_whole, positive
-from notsodeep.arrays import like, refuse_if_too_large, samples
+from notsodeep.arrays import check_memory, like, samples
 from notsodeep.errors import BadInput
 
 CPU = torch.device("cpu")
@@ -146,7 +146,7 @@ def test_results_come_back_in_kind():
 def test_a_result_too_large_is_refused_with_its_size_and_a_remedy():
     """10¹⁸ entries: had it been allocated, this test would not return."""
     with pytest.raises(BadInput, match="matvec") as raised:
-        refuse_if_too_large(10**9, 10**9, torch.float64, CPU, "matvec")
+        check_memory((10**9, 10**9), torch.float64, CPU, "matvec")
     error = raised.value
     assert error.needed == 8 * 10**18
     assert 0 < error.available < error.needed
@@ -156,19 +156,19 @@ def test_a_result_too_large_is_refused_with_its_size_and_a_remedy():
 
 def test_the_size_of_an_entry_counts():
     with pytest.raises(BadInput) as raised:
-        refuse_if_too_large(10**9, 10**9, torch.float32, CPU, "matvec")
+        check_memory((10**9, 10**9), torch.float32, CPU, "matvec")
     assert raised.value.needed == 4 * 10**18
 
 
 def test_a_result_that_fits_is_let_through():
-    assert refuse_if_too_large(10, 10, torch.float64, CPU, "matvec") is None
+    assert check_memory((10, 10), torch.float64, CPU, "matvec") is None
 
 
 def test_what_takes_the_memory_is_named():
     with pytest.raises(BadInput, match=r"^A 1000000000 × 1000000000 kernel in float64 takes"):
-        refuse_if_too_large(10**9, 10**9, torch.float64, CPU, "matvec")
+        check_memory((10**9, 10**9), torch.float64, CPU, "matvec")
     with pytest.raises(BadInput, match=r"^Two of them in float64 takes"):
-        refuse_if_too_large(10**9, 10**9, torch.float64, CPU, "matvec", "Two of them")
+        check_memory((10**9, 10**9), torch.float64, CPU, "matvec", "Two of them")
 
 
 def test_whole_numbers():

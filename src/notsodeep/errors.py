@@ -1,7 +1,4 @@
-"""What can go wrong, each with its numbers.
-
-A message says what happened, what it means and what to change; the same numbers are attributes of the error.
-"""
+"""Errors and warnings. A message says what happened, what it means and what to change; its numbers are attributes too."""
 
 from __future__ import annotations
 
@@ -14,14 +11,19 @@ _PACKAGE = str(Path(__file__).parent)
 
 
 class NotSoDeepError(Exception):
-    """The base of every error that this package raises on purpose; ``.data`` holds the numbers of the message."""
+    """The base of every error that this package raises on purpose.
+
+    Args:
+        message: What happened, what it means, and what to change.
+        data: The numbers of the message, kept in ``.data`` and as attributes.
+    """
 
     def __init__(self, message: str, **data: Any) -> None:
         super().__init__(message)
         self.data = data
 
     def __getattr__(self, name: str) -> Any:
-        # Only reached when ordinary lookup fails, so the numbers read as attributes: error.residual.
+        # Called if ordinary lookup fails: error.residual is error.data["residual"].
         if name != "data" and name in self.__dict__.get("data", {}):
             return self.data[name]
         raise AttributeError(f"{type(self).__name__} carries no {name!r}")
@@ -32,7 +34,7 @@ class BadInput(NotSoDeepError, ValueError):
 
 
 class NotContractive(NotSoDeepError, ArithmeticError):
-    """The equilibrium does not exist: carries ``left``, ``right`` (the violated inequality) and ``largest_var_a``."""
+    """There is no equilibrium: carries ``left``, ``right`` (the violated inequality) and ``largest_var_a``."""
 
 
 class NotConverged(NotSoDeepError, ArithmeticError):
@@ -40,16 +42,16 @@ class NotConverged(NotSoDeepError, ArithmeticError):
 
 
 class NoMatch(NotSoDeepError):
-    """A family that cannot reproduce the target: carries ``residual``, ``target``, ``reached``, ``suggestion`` and, as
-    ``explicit``, its nearest member."""
+    """A family that cannot reproduce the target: carries ``residual``, ``target``, ``reached``, ``suggestion`` and the nearest
+    member of the family, ``explicit``."""
 
 
 class NumericsWarning(UserWarning):
-    """The result stands, but a condition of a theorem or a guarantee on its accuracy does not."""
+    """The result is valid, but a condition of a theorem or a guarantee of its accuracy does not hold."""
 
 
 def warn(message: str) -> None:
-    """Give a `NumericsWarning` that names the caller's own line: the nearest one outside of this package and of torch."""
+    """Issue a `NumericsWarning` at the caller's line: the nearest one outside this package and torch."""
     torch = getattr(sys.modules.get("torch"), "__file__", None)
     inside = (_PACKAGE, str(Path(torch).parent)) if torch else (_PACKAGE,)
     frame, level = sys._getframe(1), 2

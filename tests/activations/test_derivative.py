@@ -1,8 +1,10 @@
 """φ' against automatic differentiation and against finite differences of φ."""
 
+import mpmath
+import pytest
 import torch
 
-from notsodeep.activations import Centred, Scaled
+from notsodeep.activations import Centred, Scaled, expression
 from tests.zoo import away_from_kinks, build, each
 
 
@@ -64,3 +66,14 @@ def test_wrappers_are_affine_in_the_values(name):
     assert centred.kinks == scaled.kinks == phi.kinks
     assert centred.jumps == phi.jumps
     assert scaled.jumps == tuple((place, -2.0 * size) for place, size in phi.jumps)
+
+
+@pytest.mark.parametrize("place", [-5.0, -9.0, -20.0, -35.0])
+@pytest.mark.parametrize("phi", [build("gelu"), expression("gelu(x) + 0*tanh(x)")], ids=str)
+def test_the_left_tail_of_gelu_has_all_digits(phi, place):
+    x = torch.tensor(place, dtype=torch.float64)
+    with mpmath.workdps(30):
+        value = mpmath.mpf(place) * mpmath.ncdf(place)
+        slope = mpmath.ncdf(place) + mpmath.mpf(place) * mpmath.npdf(place)
+    assert float(phi(x)) == pytest.approx(float(value), rel=2e-13, abs=0.0)
+    assert float(phi.derivative(x)) == pytest.approx(float(slope), rel=2e-13, abs=0.0)

@@ -12,7 +12,7 @@ from torch.nn import functional
 import notsodeep as nsd
 from notsodeep.activations import Centred, Formula, activation, custom, expression
 from notsodeep.errors import BadInput, NumericsWarning
-from notsodeep.models.export.activation_source import expression as written
+from notsodeep.models.export.activation_source import source_expression as written
 
 TWINS = {
     "x": lambda x: x,

@@ -9,8 +9,7 @@ from notsodeep.activations import activation, custom, expression
 from notsodeep.activations.mesh import mesh_of
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import dual_map, moments
-from notsodeep.gaussian.conditional import conditional_dual
-from notsodeep.gaussian.windowed import windowed_dual
+from notsodeep.gaussian.integral import _tabulated_dual, conditional_dual
 
 
 def mesh(function, reach, kinks=()):
@@ -64,7 +63,7 @@ def test_the_integral_over_a_line_is_that_over_a_plane(text, rho):
     lam = rho * tau_i * tau_j
     given = [torch.tensor([each], dtype=torch.float64) for each in (tau_i, tau_j, lam)]
     wanted = [float(each) for each in conditional_dual(phi, *given)]
-    found = windowed_dual(phi, phi.mesh(18.0), tau_i, tau_j, lam, (0.0, 0.0))
+    found = _tabulated_dual(phi, phi.mesh(18.0), tau_i, tau_j, lam, (0.0, 0.0))
     assert found == pytest.approx(wanted, rel=1e-11, abs=1e-12)
 
 
@@ -109,3 +108,15 @@ def test_a_module_that_has_learnt_is_looked_at_again():
     fresh = custom(lambda x: torch.relu(1.0 - 10.0 * (x - 0.33).abs()))
     assert float(moments(phi, 1.0).gamma2) == pytest.approx(float(moments(fresh, 1.0).gamma2), rel=1e-12)
     assert float(moments(phi, 1.0).gamma2) != pytest.approx(before, rel=1e-3)
+
+
+def test_a_kink_of_a_steep_function_is_not_infinitely_steep():
+    """Waves of slope 2000 bend where they are cut off; E[φ'²] is finite (seed 93 of benchmarks/fuzz.py)."""
+    phi = expression("min(sin(x*62.9*(x - 3.62)), sigmoid(cos(-0.243*(x - 2.09))))")
+    assert phi.mesh(16.0).steepness == 0.0
+    assert float(moments(phi, 0.0764).q) == pytest.approx(23589.4682, rel=1e-8)
+
+
+@pytest.mark.parametrize("power", [0.6, 0.7, 0.75])
+def test_roots_are_infinitely_steep(power):
+    assert mesh(lambda x: x.abs() ** power + 10.0 * x, 16.0, (0.0,)).steepness > 1e-9

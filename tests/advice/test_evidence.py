@@ -10,7 +10,7 @@ import torch
 import notsodeep as nsd
 from notsodeep import separation as sep
 from notsodeep.advice.evidence import Evidence, LeftOut, _folds, _neighbour_mean, _Spectrum, _with_constant, evidence
-from notsodeep.advice.labels import encoded_targets
+from notsodeep.data.targets import Targets
 
 
 def generator(seed=0):
@@ -23,7 +23,7 @@ def gaussian(n, p, seed=0):
 
 @pytest.fixture(scope="module")
 def steep():
-    target = sep.steep(6)
+    target = sep.Steep(6)
     x = target.sample(300, generator())
     return evidence(x, target(x))
 
@@ -184,8 +184,9 @@ def test_too_few_samples_are_refused():
 
 
 def test_a_column_that_never_changes_is_no_target():
-    targets, classes = encoded_targets(np.stack([np.arange(9.0), np.full(9, 3.0)], axis=1), 9)
-    assert not classes
+    labels = Targets.numbered(np.stack([np.arange(9.0), np.full(9, 3.0)], axis=1), 9)
+    targets = labels.standardised()
+    assert labels.classes is None
     assert bool((targets[:, 1] == 0.0).all())
     assert float(targets[:, 0].square().mean()) == pytest.approx(1.0)
 
@@ -217,7 +218,8 @@ def test_a_learnt_metric_sees_a_direction_that_is_no_feature():
 @pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
 def test_the_unit_of_the_labels_does_not_matter(unit):
     y = np.random.default_rng(0).normal(size=30)
-    assert np.allclose(encoded_targets(unit * y, 30)[0], encoded_targets(y, 30)[0], rtol=1e-6)
+    found, plain = (Targets.numbered(scale * y, 30).standardised() for scale in (unit, 1.0))
+    assert np.allclose(found, plain, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -231,9 +233,9 @@ def test_the_unit_of_the_labels_does_not_matter(unit):
 )
 def test_labels_that_are_none_are_refused(y, message):
     with pytest.raises(nsd.BadInput, match=message):
-        encoded_targets(y, 30)
+        Targets.numbered(y, 30).standardised()
 
 
 def test_labels_of_half_precision_are_labels():
     y = torch.randn(30, generator=torch.Generator().manual_seed(0)).bfloat16()
-    assert encoded_targets(y, 30)[0].shape == (30, 1)
+    assert Targets.numbered(y, 30).standardised().shape == (30, 1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.advice.race import Race, Runner, _Task, race
+from notsodeep.advice.race import Race, Runner, _RaceData, race
 from notsodeep.models.training.equal_cost import Trained
 from notsodeep.models.training.flops import Flops, fnn_flops
 from notsodeep.models.training.parallel import StackedFNN
@@ -113,8 +113,8 @@ def test_a_test_set_of_its_own_with_classes_as_words():
 
 def test_test_samples_are_in_the_units_of_the_training_samples():
     x, y = linear(100)
-    alone = _Task.of(x, y, (x[:1] + 5.0, y[:1] + 3.0), generator())
-    beside = _Task.of(x, y, (torch.cat([x[:1] + 5.0, 9.0 * x]), torch.cat([y[:1] + 3.0, y])), generator())
+    alone = _RaceData.of(x, y, (x[:1] + 5.0, y[:1] + 3.0), generator())
+    beside = _RaceData.of(x, y, (torch.cat([x[:1] + 5.0, 9.0 * x]), torch.cat([y[:1] + 3.0, y])), generator())
     torch.testing.assert_close(alone.samples.x_test[0], beside.samples.x_test[0])
     torch.testing.assert_close(alone.samples.y_test[0], beside.samples.y_test[0], rtol=1e-4, atol=1e-4)
     assert float(alone.samples.x.square().sum(1).mean()) == pytest.approx(4.0, rel=1e-5)
@@ -123,7 +123,7 @@ def test_test_samples_are_in_the_units_of_the_training_samples():
 
 def test_no_sample_is_used_twice():
     x = torch.arange(100, dtype=torch.float64)[:, None]
-    task = _Task.of(x, x[:, 0] ** 2, None, generator())
+    task = _RaceData.of(x, x[:, 0] ** 2, None, generator())
     parts = torch.cat([task.samples.x, task.x_validation, task.samples.x_test])
     assert len(parts.unique()) == len(parts) == 100
 
@@ -135,7 +135,7 @@ def test_a_feature_that_dominates_hides_nothing():
 
 
 def test_a_network_that_diverged_counts_as_the_constant():
-    task = _Task.of(*linear(60), None, generator())
+    task = _RaceData.of(*linear(60), None, generator())
     none = (None, 0.5 * task.constant)
     trained = Trained(none, none, none, (3, None), 10, Flops(1.0, 2.0), 3.0)
     found = task.runner(trained, 1e-2, (6,))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from notsodeep.approximation.tables import separate
+from notsodeep.approximation.tables import chebyshev_subset, separate as separate_core
 from notsodeep.tolerances import SEPARABLE_RTOL
 
 
@@ -12,6 +12,13 @@ def on(places, function):
         return function(places[rows][:, None], places[columns][None, :])
 
     return entries
+
+
+def separate(entries, places):
+    """Features (n, r) and weights (r,) of a function on all places."""
+    pivots = chebyshev_subset(places)
+    basis, weights = separate_core(entries(pivots, pivots))
+    return entries(slice(None), pivots) @ basis, weights
 
 
 FUNCTIONS = {

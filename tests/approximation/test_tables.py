@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 import notsodeep as nsd
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation import tables
 from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.gaussian import rows
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.hermite import hermite_coefficients
 from notsodeep.gaussian.moments import moments, tabulated_moments
 from notsodeep.gaussian.variance import equilibrium_deviation, tabulated_deviation
@@ -108,17 +108,38 @@ def test_many_points_cost_few_evaluations_and_later_ones_almost_none():
     "x",
     [
         torch.rand(47, dtype=torch.float64) + 0.5,
-        torch.cat([torch.rand(500, dtype=torch.float64) + 0.5, torch.zeros(1, dtype=torch.float64)]),
         torch.logspace(-30, 30, 200, dtype=torch.float64),
         torch.ones(0, dtype=torch.float64),
         torch.ones(1, dtype=torch.float64),
     ],
-    ids=["few", "a zero", "far apart", "none", "one"],
+    ids=["few", "far apart", "none", "one"],
 )
 def test_the_function_itself_is_called(x):
     function, counted = _smooth(_columns, "direct")
     assert torch.equal(tabulated(function, x), _columns(x))
     assert counted.points[-1] == len(x)
+
+
+def test_zeros_alone_are_computed_directly():
+    function, counted = _smooth(_columns, "a zero")
+    x = torch.cat([torch.rand(500, dtype=torch.float64) + 0.5, torch.zeros(2, dtype=torch.float64)])
+    found, exact = tabulated(function, x), _columns(x)
+    assert torch.equal(found[-2:], exact[-2:])
+    assert float(((found - exact).abs().amax(0) / exact.amax(0)).max()) <= TABLE_RTOL
+    assert counted.points[0] == 2
+    assert len(x) not in counted.points
+
+
+def test_smooth_functions_to_round_off_from_any_number_of_points():
+    """As a kernel's factor asks for them, block after block."""
+
+    def both(s: Tensor) -> Tensor:
+        return torch.stack([s.sqrt(), torch.exp(-s)], 1)
+
+    function = Smooth("both", True, both, may_change=False)
+    for points in (1, 7, 1001):
+        s = torch.linspace(0.1, 30.0, points, dtype=torch.float64)
+        assert float((tabulated(function, s, times=1000) - both(s)).abs().max()) <= 1e-12
 
 
 @pytest.mark.parametrize("place", [1.05, 1.3, 1.7])

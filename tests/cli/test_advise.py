@@ -108,8 +108,8 @@ def test_bad_input_is_one_line_and_exit_code_2(notsodeep, tmp_path, task):
     (tmp_path / "kinds.csv").write_text("a,kind\n" + "1,cat\n2,dog\n" * 15)
     cases = [
         (["nowhere.npy,y.npy"], "no file"),
-        (["nowhere"], "no data that we know"),
-        (["gmm:n=0,p=20"], "n = 0"),
+        (["nowhere"], "not data that we know"),
+        (["gmm:n=0,p=20"], "n must be a whole number"),
         ([str(tmp_path / "none.npz")], "no labels to learn"),
         ([str(tmp_path / "nan.npz")], "has the label nan"),
         ([str(tmp_path / "short.npz")], "59 labels"),

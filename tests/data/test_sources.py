@@ -60,7 +60,7 @@ def test_digits():
         (b"1,2\n3\n", "ragged.csv", "cannot be read"),
         (b"1,nan\n2,3\n", "nan.csv", "NaN or infinity in 1 of 2 rows"),
         (b"PAR1 no", "bad.parquet", "cannot be read"),
-        (b"x", "data.xyz", "no data that we know"),
+        (b"x", "data.xyz", "not data that we know"),
     ],
 )
 def test_bad_files(tmp_path, content, name, message):

@@ -47,7 +47,7 @@ def test_bad_pictures():
             vgg19_features(x, StandIn(), progress=False)
     with pytest.raises(nsd.BadInput, match="not finite in float16"):
         vgg19_features(torch.zeros(2, 3072), lambda x: x + 1e6, progress=False)
-    with pytest.raises(nsd.BadInput, match="batch = 0"):
+    with pytest.raises(nsd.BadInput, match="batch must be a whole number"):
         vgg19_features(torch.zeros(2, 3072), StandIn(), batch=0, progress=False)
 
 

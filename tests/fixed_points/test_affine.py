@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.fixed_points import implicit as module, precision
+from notsodeep.fixed_points import implicit as module, plan as plans
 from notsodeep.fixed_points.affine import AffineStep
 
 N, M = 96, 700  # above the size from which mixed precision is worth it
@@ -15,7 +15,7 @@ N, M = 96, 700  # above the size from which mixed precision is worth it
 @pytest.fixture
 def bfloat16(monkeypatch):
     """Mixed precision wherever the tests run: bfloat16 by software gives the same numbers, slowly."""
-    monkeypatch.setattr(precision, "has_fast_bfloat16", lambda _: True)
+    monkeypatch.setattr(plans, "has_fast_bfloat16", lambda _: True)
 
 
 def problem(name="tanh", dtype=torch.float32, n=N, m=M):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.fixed_points import Activated, PeacemanRachford, precision, spectral_radius
+from notsodeep.fixed_points import Activated, PeacemanRachford, plan as plans, spectral_radius
 
 HALF = torch.float16
 
@@ -44,7 +44,7 @@ def test_small_cotangents_have_their_gradient():
 
 def test_the_image_of_the_start_is_that_of_no_other_state(monkeypatch):
     """It is known where a gradient is wanted, and early steps in low precision lead away from it."""
-    monkeypatch.setattr(precision, "has_fast_bfloat16", lambda _: True)
+    monkeypatch.setattr(plans, "has_fast_bfloat16", lambda _: True)
     w = torch.tensor(0.9, requires_grad=True)
     start = torch.full((256, 256), 0.7)
     found = nsd.fixed_point(

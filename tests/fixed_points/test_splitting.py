@@ -13,7 +13,7 @@ from notsodeep.fixed_points import (
     ForwardBackward,
     Operator,
     PeacemanRachford,
-    precision,
+    plan as plans,
 )
 
 M = 0.5  # the strong monotonicity of I − W
@@ -142,7 +142,7 @@ def test_what_is_called_converged_is(kind):
 
 
 def test_the_check_is_in_full_precision(monkeypatch):
-    monkeypatch.setattr(precision, "has_fast_bfloat16", lambda _: True)
+    monkeypatch.setattr(plans, "has_fast_bfloat16", lambda _: True)
     make, weight, u = problem("dense", torch.float32)
     f = Activated(torch.relu, make(weight), u.detach().repeat(4000, 1))  # large enough for mixed precision
     with torch.no_grad():

@@ -32,6 +32,8 @@ class Equilibrium:
     conjugate: list[list[float]]
     tangent: list[list[float]]
     doubt: float
+    hidden: tuple[bool, bool]
+    """of each sample, whether its E[φ²] is next to nothing; see `oracle.Side`"""
 
 
 def equilibrium(tree: Tree, var_a: float, var_b: float, norms: tuple[float, float], rho: float) -> Equilibrium:
@@ -42,10 +44,13 @@ def equilibrium(tree: Tree, var_a: float, var_b: float, norms: tuple[float, floa
     doubt = 0.0
     for a, b in ((coarse.conjugate, fine.conjugate), (coarse.tangent, fine.tangent)):
         for i, j in ((0, 0), (0, 1), (1, 1)):
-            doubt = max(doubt, abs(a[i][j] - b[i][j]) / math.sqrt(b[i][i] * b[j][j]))
+            scale = math.sqrt(b[i][i]) * math.sqrt(b[j][j])
+            if not scale > 0.0:
+                raise Undecided("a kernel is 0, or underflows")
+            doubt = max(doubt, abs(a[i][j] - b[i][j]) / scale)
     if not doubt <= 10.0 * oracle.AGREE_RTOL:
         raise Undecided("two resolutions do not agree")
-    return Equilibrium(fine.conjugate, fine.tangent, doubt)
+    return Equilibrium(fine.conjugate, fine.tangent, doubt, fine.hidden)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,7 @@ class _Problem:
         q = [[left.slope_norm**2, slope], [slope, right.slope_norm**2]]
         s = [[left.tau**2, lam], [lam, right.tau**2]]
         theta = [[k[i][j] + q[i][j] * s[i][j] / (1.0 - self.var_a * q[i][j]) for j in (0, 1)] for i in (0, 1)]
-        return Equilibrium(k, theta, math.inf), ((left.tau**2, right.tau**2), lam)
+        return Equilibrium(k, theta, math.inf, (left.hidden[0], right.hidden[0])), ((left.tau**2, right.tau**2), lam)
 
     def deviation(self, norm: float, how: Resolution, start: float | None) -> Side:
         """φ at the smallest τ of its equation, by the network's own iteration, hastened by secants."""

@@ -10,7 +10,7 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,10 +106,9 @@ def judge_deq(seed: int, subject: Subject, setting: Setting, share: float, var_b
 
     def entries(phi: Any) -> list[Entry]:
         found = nsd.exact_kernels(nsd.Implicit(phi, var_a, var_b, centre=False), _samples(setting))
-        shown = [False, False]
         return [
-            *_matrix("conjugate", found.conjugate, truth.conjugate, shown, 0.0, asked.net),
-            *_matrix("tangent", found.tangent, truth.tangent, shown, 0.0, asked.net),
+            *_matrix("conjugate", found.conjugate, truth.conjugate, truth.hidden, 0.0, asked.net),
+            *_matrix("tangent", found.tangent, truth.tangent, truth.hidden, 0.0, asked.net),
         ]
 
     asked.of(entries)
@@ -262,7 +261,7 @@ def _kernels(phi: Any, subject: Subject, setting: Setting, truth: oracle.Pair) -
 
 
 def _matrix(
-    what: str, given: Any, true: Any, hidden: list[bool], slack: float, net: str = "nsd.Explicit([phi])"
+    what: str, given: Any, true: Any, hidden: Sequence[bool], slack: float, net: str = "nsd.Explicit([phi])"
 ) -> list[Entry]:
     found = []
     for i, j in ((0, 0), (1, 1), (0, 1)):

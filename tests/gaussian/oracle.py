@@ -156,14 +156,19 @@ def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) ->
     if power < 1e-280:
         raise Undecided("it underflows")
     outside = np.abs(xi) > 8.5
-    around = _evaluated(phi, np.linspace(-64.0, 64.0, 4097))
     hidden = tuple(
-        float(np.sum(part[outside] ** 2)) > 0.5 * total
-        and total < 1e-25 * float(np.max(np.abs(wide), initial=0.0, where=np.isfinite(wide))) ** 2
-        for part, total, wide in zip((value, slope), (power, steepness), around, strict=True)
+        float(np.sum(part[outside] ** 2)) > 0.5 * total and math.sqrt(total) < 3e-13 * around
+        for part, total, around in zip((value, slope), (power, steepness), _largest(phi, tau), strict=True)
     )
     found = _moments(tau, xi, root, value, slope)
     return Side(tau, edges, math.sqrt(power), math.sqrt(steepness), _jumps(phi, tau, edges), hidden, found)  # type: ignore[arg-type]
+
+
+def _largest(phi: Function, tau: float) -> list[float]:
+    """The largest |φ| and |φ'| on [−64, 64]; within 40 deviations where they are 0 there."""
+    near, far = (_evaluated(phi, np.linspace(-reach, reach, 4097)) for reach in (64.0, 40.0 * tau))
+    sizes = [[float(np.max(np.abs(v), initial=0.0, where=np.isfinite(v))) for v in both] for both in (near, far)]
+    return [here or beyond for here, beyond in zip(*sizes, strict=True)]
 
 
 def _jumps(phi: Function, tau: float, edges: Array) -> bool:

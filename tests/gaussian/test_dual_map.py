@@ -8,8 +8,8 @@ import torch
 from notsodeep.activations import Centred, custom
 from notsodeep.gaussian import dual_map, moments
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
-from notsodeep.gaussian.conditional import conditional_dual
 from notsodeep.gaussian.hermite import hermite_coefficients, power_series
+from notsodeep.gaussian.integral import conditional_dual
 from notsodeep.gaussian.moments import moments_at
 from tests.gaussian.brute import brute_dual
 from tests.gaussian.scales import ROUND_OFF, float64

@@ -6,7 +6,7 @@ import mpmath
 import pytest
 import torch
 
-from notsodeep.activations import Centred, HardTanh, HermiteSeries, Scaled
+from notsodeep.activations import Centred, HardTanh, HermiteSeries, Scaled, activation, custom
 from notsodeep.gaussian import dual_map, hermite_coefficients, moments
 from notsodeep.gaussian.hermite import _by_quadrature, power_series
 from tests.gaussian.scales import ROUND_OFF, float64
@@ -194,3 +194,15 @@ def test_power_series_is_the_sum(odd):
     value, slope = power_series(left, right, rho)
     torch.testing.assert_close(value, (left * right * powers).sum(-1), rtol=1e-13, atol=1e-13)
     torch.testing.assert_close(slope, (degrees * left * right * lower).sum(-1), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("small", [1e-8, 1e-13, 1e-18])
+def test_a_function_that_hardly_varies_has_the_slopes_of_what_varies(small):
+    """φ = 1 + ε tanh in float64 has few digits of ε tanh left, or none; φ' has all of them."""
+    tau, rho = torch.tensor([0.7, 1.3], dtype=torch.float64), 0.6
+    phi, tanh = custom(lambda x: 1.0 + small * torch.tanh(x)), activation("tanh")
+    found, expected = (hermite_coefficients(each, tau, 24)[:, 1:] for each in (phi, tanh))
+    assert torch.allclose(found, small * expected, rtol=0.0, atol=1e-13 * small)
+    lam = rho * tau[0] * tau[1]
+    slopes = [float(dual_map(each, tau[0], tau[1], lam)[1]) for each in (phi, tanh)]
+    assert slopes[0] == pytest.approx(small**2 * slopes[1], rel=1e-11)

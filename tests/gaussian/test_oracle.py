@@ -6,6 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from tests.gaussian.equilibrium_oracle import equilibrium
 from tests.gaussian.function_trees import Tree, X, of
 from tests.gaussian.oracle import Undecided, pair
 from tests.gaussian.random_functions import Setting, setting
@@ -190,3 +191,15 @@ def test_slopes_of_trees():
                 expected = (tree(x + h)[0] - tree(x - h)[0]) / (2.0 * h)
             known = np.isfinite(expected)
             np.testing.assert_allclose(tree(x)[1][known], expected[known], rtol=1e-6, atol=1e-7)
+
+
+def test_an_equilibrium_next_to_nothing_is_told():
+    """Of a bump 36 deviations out k is 1e-270, and the product of two such numbers is 0."""
+    far = of("exp", -((13.0 * (X + 5.13)) ** 2.0))
+    assert equilibrium(far, 0.883, 2.95, (0.0816, 0.0816), 0.5).hidden == (True, True)
+
+
+def test_a_slope_that_begins_far_out_is_next_to_nothing():
+    """clip(x, 70, 90) is 70 on [−64, 64]: E[φ'²] is 1e-35, and φ' is 1 where it is not 0."""
+    found = pair(of("clip", X, 70.0, 90.0), [70.0, 90.0], 5.7, 5.7, 0.5, math.sqrt(0.75)).left
+    assert found.hidden == (False, True)

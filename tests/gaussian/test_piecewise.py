@@ -5,7 +5,7 @@ import torch
 
 from notsodeep.activations import activation, expression
 from notsodeep.gaussian import dual_map, moments
-from notsodeep.gaussian.conditional import conditional_dual
+from notsodeep.gaussian.integral import conditional_dual
 from tests.gaussian.scales import ROUND_OFF, float64
 from tests.gaussian.test_dual_map import RHOS, assert_same, grid
 

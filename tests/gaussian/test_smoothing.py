@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from notsodeep.gaussian.integral import _by_quadrature, smoothed
 from notsodeep.gaussian.moments import moments
-from notsodeep.gaussian.smoothing import _by_quadrature, smoothed
 from tests.gaussian.scales import ROUND_OFF, float64
 from tests.zoo import ACTIVATIONS, CONTINUOUS, OSCILLATING, away_from_kinks, build, each
 

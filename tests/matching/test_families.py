@@ -95,7 +95,7 @@ def test_unknown_names():
     net = nsd.Implicit("relu", 0.2)
     with pytest.raises(nsd.BadInput, match="no family"):
         nsd.design(net, family="cubic")
-    with pytest.raises(nsd.BadInput, match="to match"):
+    with pytest.raises(nsd.BadInput, match="no kernel 'neural'; choose from conjugate, tangent"):
         nsd.design(net, match="neural")
     with pytest.raises(nsd.BadInput, match="not a number of terms"):
         nsd.design(net, family="hermite:many")

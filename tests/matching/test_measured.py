@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.data.sources import load, standardised
-from notsodeep.matching import design as designer
+
+designer = import_module("notsodeep.matching.design")
 
 MNIST = Path(os.environ.get("NOTSODEEP_DATA") or "absent") / "mnist" / "train-images-idx3-ubyte.gz"
 

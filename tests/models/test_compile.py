@@ -181,7 +181,7 @@ def test_data_of_another_scale_is_pointed_out(digits):
         (lambda x: nsd.compile_deq(random_deq(), x * torch.nan), "NaN"),
         (lambda x: nsd.compile_deq(random_deq(), x, torch.full((1797,), torch.nan)), "NaN"),
         (lambda x: nsd.compile_deq(random_deq(), x, torch.ones(1797)), "same number"),
-        (lambda x: nsd.compile_deq(random_deq(), x, 3), "one label a sample"),
+        (lambda x: nsd.compile_deq(random_deq(), x, 3), "one label per sample"),
         (lambda x: nsd.compile_deq(random_deq(), x, np.ones(1797) * 1j), "complex"),
     ],
 )

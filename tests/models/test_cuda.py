@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.fixed_points.precision import has_fast_bfloat16
+from notsodeep.fixed_points.plan import has_fast_bfloat16
 
 pytestmark = [
     pytest.mark.cuda,

@@ -21,6 +21,10 @@ class Unit:
     factor: float
     seed: int = 0
 
+    @property
+    def cost(self):
+        return float(self.number)
+
 
 class Counting:
     """`fails_at` names a unit that raises; `missing` one whose data are not there."""
@@ -35,9 +39,8 @@ class Counting:
             full=Config(numbers=(1, 2, 3, 4, 5)),
             units=lambda config: [Unit(number, config.factor) for number in config.numbers],
             run=self.run,
-            cost=lambda unit: float(unit.number),
-            claims=lambda _records, _command: [],
-            notes=lambda _records: [],
+            judge=lambda _records: [],
+            remark=lambda _records: [],
         )
 
     def run(self, unit, _device):

@@ -31,7 +31,7 @@ def test_about(ours, verdict):
 
 
 def test_a_claim_is_plain_json():
-    claim = Claim("L1.relu.conjugate", "it falls", "−0.5", "−0.58", "± 0.01", holds(True), "notsodeep reproduce L1")
+    claim = Claim(id="L1.relu.conjugate", claim="it falls", ours="−0.58", spread="± 0.01", verdict=holds(True))
     assert claim.experiment == "L1"
     assert claim.to_dict()["verdict"] == "reproduced"
     assert set(claim.to_dict()) == {"id", "claim", "paper", "ours", "spread", "verdict", "command"}

@@ -3,11 +3,11 @@
 import pytest
 
 from notsodeep.errors import BadInput
-from notsodeep.papers.experiment import settings
+from notsodeep.papers.experiment import from_config, settings
 from notsodeep.papers.records import key
 from notsodeep.papers.registry import EXPERIMENTS, chosen, of_command
 from notsodeep.papers.report.words import PAPERS
-from tests.papers.counting import Counting
+from tests.papers.counting import Config, Counting, Unit
 
 
 def test_text_becomes_what_the_setting_is():
@@ -34,6 +34,11 @@ def test_text_becomes_what_the_setting_is():
 def test_wrong_settings_are_told(name, text, message):
     with pytest.raises(BadInput, match=message):
         Counting().experiment.config(False, {name: text})
+
+
+def test_a_unit_takes_the_settings_that_it_shares_with_its_config():
+    assert from_config(Unit, Config(factor=3.0), number=2) == Unit(2, 3.0)
+    assert from_config(Unit, Config(), number=2, factor=5.0).factor == 5.0
 
 
 def test_experiments_by_name():
@@ -64,7 +69,7 @@ def test_every_unit_has_a_key_of_its_own_and_a_cost(name, full):
     units = experiment.units(experiment.config(full))
     keys = [key(name, settings(unit)) for unit in units]
     assert len(set(keys)) == len(units) > 0
-    assert all(experiment.cost(unit) > 0.0 for unit in units)
+    assert all(unit.cost > 0.0 for unit in units)
     # What is trained or drawn at random says from which seed, or how many; a construction has nothing random.
     assert all({"seed", "seeds"} & set(settings(unit)) or unit.kind == "constructed" for unit in units)
 

@@ -27,20 +27,20 @@ def record(deq, rivals, paired=None):
 
 def test_a_win_needs_intervals_that_do_not_overlap():
     clear = record([0.01, 0.011, 0.012], {"L3W5": [0.02, 0.021, 0.022]})
-    claim = contest.ordering(clear, "W2.x", "x", "—", "c")
+    claim = contest.ordering(clear, "W2.x", "x", "—")
     assert claim.verdict is Verdict.reproduced
     assert "a constant 0.1" in claim.ours
     overlapping = record([0.01, 0.02, 0.012], {"L3W5": [0.02, 0.021, 0.022]})
-    assert contest.ordering(overlapping, "W2.x", "x", "—", "c").verdict is Verdict.not_reproduced
+    assert contest.ordering(overlapping, "W2.x", "x", "—").verdict is Verdict.not_reproduced
     one_rival_below = record([0.01, 0.011, 0.012], {"L3W5": [0.02, 0.021, 0.022], "L4W5": [0.005, 0.005, 0.006]})
-    assert contest.ordering(one_rival_below, "W2.x", "x", "—", "c").verdict is Verdict.not_reproduced
+    assert contest.ordering(one_rival_below, "W2.x", "x", "—").verdict is Verdict.not_reproduced
     one_seed = record([0.01], {"L3W5": [0.02]})
-    assert contest.ordering(one_seed, "W2.x", "x", "—", "c").verdict is Verdict.not_reproduced
+    assert contest.ordering(one_seed, "W2.x", "x", "—").verdict is Verdict.not_reproduced
 
 
 def test_networks_that_diverged_are_told_and_not_averaged():
     found = record([0.01, None, 0.012], {"L3W5": [0.02, 0.021, None]})
-    claim = contest.ordering(found, "W2.x", "x", "—", "c")
+    claim = contest.ordering(found, "W2.x", "x", "—")
     assert "2 diverged" in claim.spread
     assert contest.losses(found.values["deq"]).value == pytest.approx(0.011)
     assert contest.losses(losses([None, None])) is None
@@ -48,9 +48,9 @@ def test_networks_that_diverged_are_told_and_not_averaged():
 
 def test_a_level_is_within_a_factor_of_two():
     found = record([0.01, 0.01], {"L3W5": [0.03, 0.03]})
-    assert contest.level(found, "a", "x", {"DEQ": 0.019, "L3W5": 0.016}, "c").verdict is Verdict.reproduced
-    assert contest.level(found, "a", "x", {"DEQ": 0.021}, "c").verdict is Verdict.not_reproduced
-    assert contest.level(found, "a", "x", {}, "c") is None
+    assert contest.level(found, "a", "x", {"DEQ": 0.019, "L3W5": 0.016}).verdict is Verdict.reproduced
+    assert contest.level(found, "a", "x", {"DEQ": 0.021}).verdict is Verdict.not_reproduced
+    assert contest.level(found, "a", "x", {}) is None
 
 
 def test_layers_of_a_name():

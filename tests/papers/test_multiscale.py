@@ -9,9 +9,8 @@ from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import PhantomAdjoint, UnrolledAdjoint
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, score
-from notsodeep.papers.wu2024.images.data import made_up
-from notsodeep.papers.wu2024.images.multiscale import MultiscaleDEQ
-from notsodeep.papers.wu2024.images.residual import ResidualNetwork
+from notsodeep.papers.wu2024.w7_images import made_up
+from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
 
 
 def seeded(seed):

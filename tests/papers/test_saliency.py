@@ -12,16 +12,13 @@ from torch import nn
 from notsodeep.data.image_sets import images
 from notsodeep.errors import BadInput
 from notsodeep.models.training.objective import Batches
-from notsodeep.papers.figures.saliency import drawings_w7
+from notsodeep.papers.figures.features import saliency_drawings
 from notsodeep.papers.records import Record, Store
 from notsodeep.papers.runner import run
-from notsodeep.papers.wu2024.images import data as w7_images
-from notsodeep.papers.wu2024.images.data import Augmented, load_images, made_up, shifted
-from notsodeep.papers.wu2024.images.multiscale import MultiscaleDEQ
-from notsodeep.papers.wu2024.images.residual import ResidualNetwork
-from notsodeep.papers.wu2024.images.saliency import grad_cam, map_entropy
-from notsodeep.papers.wu2024.w7_claims import NETWORKS
-from notsodeep.papers.wu2024.w7_saliency import SHOWN, W7
+from notsodeep.papers.wu2024 import w7_images
+from notsodeep.papers.wu2024.w7_images import Augmented, grad_cam, load_images, made_up, map_entropy, shifted
+from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
+from notsodeep.papers.wu2024.w7_saliency import NETWORKS, SHOWN, W7
 
 CPU = torch.device("cpu")
 
@@ -186,8 +183,8 @@ def test_records_hold_what_figures_and_claims_need(records):
     shown = [r.values["shown"] for r in records if "shown" in r.values]
     assert shown[0]["images"] == shown[1]["images"]
     assert all((len(s["maps"]), len(s["maps"][0]), len(s["maps"][0][0])) == (SHOWN, 8, 8) for s in shown)
-    assert all(drawing.caption for drawing in drawings_w7(records))
-    assert len(drawings_w7(records)) == 2
+    assert all(drawing.caption for drawing in saliency_drawings(records))
+    assert len(saliency_drawings(records)) == 2
 
 
 @pytest.mark.cuda

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from notsodeep.papers.ling2024.comparison import Sizes
-from notsodeep.papers.records import Store
+from notsodeep.papers.records import Record, Store, in_one_run, of_one_run
 from notsodeep.papers.registry import EXPERIMENTS
 from notsodeep.papers.runner import run
-from notsodeep.papers.statistics import of_one_run
 from tests.papers.figures import made_up
 
 NOTHING = {name: [] for name in EXPERIMENTS}
@@ -54,3 +53,10 @@ def test_groups_are_chosen_apart():
     assert {(r.config["data"], r.config["activation"]) for r in kept} == {
         (r.config["data"], r.config["activation"]) for r in records
     }
+
+
+def test_records_of_one_run_agree_with_the_latest():
+    settings = ((0, 10, "deq"), (0, 20, "deq"), (1, 20, "fnn"))
+    records = [Record("W6", {"seed": s, "steps": n, "network": net}, {}, 0.0) for s, n, net in settings]
+    assert in_one_run(records, ("seed", "network")) == records[1:]
+    assert in_one_run([], ("seed",)) == []

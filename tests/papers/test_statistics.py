@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from notsodeep.papers.statistics import format_number, mean, signed, slope
+from notsodeep.papers.records import Record
+from notsodeep.papers.statistics import Estimate, format_number, line, mean, over_seeds, signed, slope
 
 
 def test_mean_has_student_s_interval():
@@ -51,3 +52,32 @@ def test_numbers_are_short(value, text):
 def test_signs_are_real():
     assert signed(-0.5, 2) == "−0.50"
     assert signed(0.0123, 3) == "+0.012"
+
+
+def test_a_line_is_scipy_s():
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=9)
+    y = 0.3 * x + draw.normal(size=9)
+    reference = stats.linregress(x, y)
+    found = line(x, y)
+    assert found.value == pytest.approx(reference.slope)
+    assert found.spread == pytest.approx(stats.t.ppf(0.975, 7) * reference.stderr)
+    assert math.isnan(line([1.0, 2.0], [3.0, 4.0]).spread)
+
+
+def test_an_interval_lies_above_another():
+    low, high = Estimate(1.0, 0.1, 3), Estimate(1.3, 0.1, 3)
+    assert high.above(low)
+    assert not low.above(high)
+    assert not Estimate(1.3, 0.2, 3).above(low)
+    assert not Estimate(9.0, math.nan, 1).above(low)
+
+
+def test_numbers_over_seeds_are_in_order():
+    records = [
+        Record("L1", {"n": n, "seed": s}, {"gap": gap}, 0.0) for n, s, gap in ((4, 0, 1.0), (2, 0, None), (2, 1, 3.0))
+    ]
+    assert list(over_seeds(records, lambda r: r.config["n"], lambda r: r.values["gap"]).items()) == [
+        (2, [3.0]),
+        (4, [1.0]),
+    ]

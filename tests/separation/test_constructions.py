@@ -14,7 +14,7 @@ GRID = torch.rand(1000, 1, dtype=torch.float64, generator=torch.Generator().manu
 def test_the_sawtooth_deq_is_the_sawtooth(m):
     network = sep.sawtooth_deq(m)
     with torch.no_grad():
-        assert torch.equal(network(GRID), sep.sawtooth(m)(GRID))
+        assert torch.equal(network(GRID), sep.Sawtooth(m)(GRID))
     assert network.width == m
 
 
@@ -72,22 +72,22 @@ def test_the_steep_deq_errs_as_much_as_it_should(N, error):
     first = torch.cat([torch.linspace(0, 1, 2001), 1.0 - torch.logspace(-9, 0, 6001, dtype=torch.float64)]).double()
     x = torch.zeros(len(first), d, dtype=torch.float64)
     x[:, 0] = first
-    network = sep.steep_deq(d, N)
-    missed = float((network(x) - sep.steep(d)(x)).abs().max())
+    network = sep.SteepDEQ(d, N)
+    missed = float((network(x) - sep.Steep(d)(x)).abs().max())
     assert missed == pytest.approx(error, rel=0.03)
     assert network.width == 4 * N + 2
     assert missed <= 1.0 / (2 * N)
 
 
 def test_the_steep_deq_is_at_an_equilibrium():
-    network = sep.steep_deq(6, 10)
-    x = sep.steep(6).sample(200, torch.Generator().manual_seed(0))
+    network = sep.SteepDEQ(6, 10)
+    x = sep.Steep(6).sample(200, torch.Generator().manual_seed(0))
     z = network(x)
     torch.testing.assert_close(network.step(z, x[:, :1]), z, rtol=0.0, atol=1e-12)
 
 
 def test_the_interpolated_square_is_one():
-    network = sep.steep_deq(3, 8)
+    network = sep.SteepDEQ(3, 8)
     knots = torch.arange(-8, 9, dtype=torch.float64) / 8
     torch.testing.assert_close(network.square(knots), knots.square(), rtol=0.0, atol=1e-15)
 

@@ -19,7 +19,7 @@ def largest(network):
 
 def mean_loss(network, d, cells=100_000):
     """Over the law of `Steep.sample`, of which networks here read x_1 alone."""
-    target = sep.steep(d)
+    target = sep.Steep(d)
     middle = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
     halves = (1.0 - target.delta * middle, (1.0 - target.delta) * middle)
     with torch.no_grad():
@@ -30,9 +30,9 @@ def mean_loss(network, d, cells=100_000):
 @pytest.mark.parametrize("d", [1, 3, 6, 13, 20])
 @pytest.mark.parametrize("N", [1, 2, 12])
 def test_the_steep_deq_as_a_layer_is_at_its_equilibrium(d, N):
-    deq = sep.steep_deq(d, N)
+    deq = sep.SteepDEQ(d, N)
     layer = deq.as_relu_deq()
-    x = sep.steep(d).sample(300, torch.Generator().manual_seed(N))
+    x = sep.Steep(d).sample(300, torch.Generator().manual_seed(N))
     with torch.no_grad():
         y = deq(x)
         of_output = layer.W @ torch.linalg.pinv(layer.A)  # W = w A
@@ -44,7 +44,7 @@ def test_the_steep_deq_as_a_layer_is_at_its_equilibrium(d, N):
 
 
 def test_the_layers_largest_weight_does_not_depend_on_d():
-    assert {largest(sep.steep_deq(d, 12).as_relu_deq()) for d in range(1, 30)} == {1.0}
+    assert {largest(sep.SteepDEQ(d, 12).as_relu_deq()) for d in range(1, 30)} == {1.0}
 
 
 @pytest.mark.parametrize("widths", SHAPES)
@@ -64,9 +64,9 @@ def test_its_weights_are_within_a_tenth_of_the_least(d):
 
 def test_its_loss_is_that_of_samples():
     d = 7
-    x = sep.steep(d).sample(100_000, torch.Generator().manual_seed(0))
+    x = sep.Steep(d).sample(100_000, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        sampled = float((sep.steep_fnn(d)(x) - sep.steep(d)(x)).square().mean())
+        sampled = float((sep.steep_fnn(d)(x) - sep.Steep(d)(x)).square().mean())
     assert sampled == pytest.approx(mean_loss(sep.steep_fnn(d), d), rel=0.02)
 
 
@@ -75,7 +75,7 @@ def test_the_bound_s_integrals(d):
     delta = 2.0**-d
 
     def g(s):
-        return float(sep.steep(d)(torch.tensor(1.0 - delta * s, dtype=torch.float64)))
+        return float(sep.Steep(d)(torch.tensor(1.0 - delta * s, dtype=torch.float64)))
 
     against = quad(lambda s: (0.5 - s) * g(s), 0.0, 1.0)[0]
     assert against == pytest.approx((1.0 + delta) * (3.0 * math.log(2.0) - 2.0) / 4.0, rel=1e-8)
@@ -91,7 +91,7 @@ def test_no_function_of_a_small_slope_is_close(turns, slope, start):
     s = (torch.arange(cells, dtype=torch.float64) + 0.5) / cells
     falls = slope * torch.tensor(turns, dtype=torch.float64).repeat_interleave(-(-cells // len(turns)))[:cells] / cells
     f = start - falls.cumsum(0)
-    loss = 0.5 * float((f - sep.steep(d)(1.0 - 2.0**-d * s)).square().mean())
+    loss = 0.5 * float((f - sep.Steep(d)(1.0 - 2.0**-d * s)).square().mean())
     needed = sep.min_weight_steep_fnn(d, (1,), loss) ** 2 * 2.0**-d
     assert needed <= slope * max(map(abs, turns)) + 1e-4
 
@@ -106,9 +106,9 @@ def test_trained_networks_obey_the_bound(seed):
     optimiser = torch.optim.Adam(network.parameters(), 0.02)
     draw = torch.Generator().manual_seed(seed)
     for step in range(400):
-        x = sep.steep(d).sample(256, draw)
+        x = sep.Steep(d).sample(256, draw)
         x[:, 1:] = 0.0  # as in `mean_loss`
-        loss = (network(x) - sep.steep(d)(x)).square().mean()
+        loss = (network(x) - sep.Steep(d)(x)).square().mean()
         if step % 50 == 0:
             assert largest(network) >= sep.min_weight_steep_fnn(d, widths, mean_loss(network, d, 5000))
         optimiser.zero_grad()

@@ -11,12 +11,12 @@ from notsodeep import separation as sep
 @pytest.mark.parametrize("m", [1, 3, 7])
 def test_the_sawtooth_goes_up_and_down(m):
     knots = torch.arange(2**m + 1, dtype=torch.float64) / 2**m
-    assert torch.equal(sep.sawtooth(m)(knots), torch.arange(2**m + 1, dtype=torch.float64) % 2)
+    assert torch.equal(sep.Sawtooth(m)(knots), torch.arange(2**m + 1, dtype=torch.float64) % 2)
     halves = (knots[1:] + knots[:-1]) / 2
-    assert torch.equal(sep.sawtooth(m)(halves), torch.full((2**m,), 0.5, dtype=torch.float64))
+    assert torch.equal(sep.Sawtooth(m)(halves), torch.full((2**m,), 0.5, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("target", [sep.sawtooth(3), sep.steep(5), sep.Chirps()])
+@pytest.mark.parametrize("target", [sep.Sawtooth(3), sep.Steep(5), sep.Chirps()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_shapes_kinds_and_domain(target, dtype):
     x = target.sample(40, torch.Generator().manual_seed(0), dtype)
@@ -35,7 +35,7 @@ def test_shapes_kinds_and_domain(target, dtype):
 
 @pytest.mark.parametrize("d", [3, 10, 20])
 def test_the_steep_function_rises_at_the_end(d):
-    target = sep.steep(d)
+    target = sep.Steep(d)
     delta = 2.0**-d
     x = torch.tensor([0.0, 0.5, 1.0 - delta, 1.0], dtype=torch.float64)
     expected = [0.0, delta * 0.5 / (2 * (0.5 + delta)), (1 - delta) / 4, 0.5]
@@ -50,7 +50,7 @@ def test_chirps_are_a_mean_of_rising_tones():
     torch.testing.assert_close(one(x), torch.sin(2 * torch.pi * (2 * x + 1.5 * x**2)))
     both = sep.Chirps((2.0, 5.0), (3.0, 1.0))
     torch.testing.assert_close(both(x), (one(x) + sep.Chirps((5.0,), (1.0,))(x)) / 2)
-    with pytest.raises(nsd.BadInput, match="1 tones begin and 2 rise"):
+    with pytest.raises(nsd.BadInput, match="1 starts and 2 rises"):
         sep.Chirps((1.0,), (1.0, 2.0))
 
 

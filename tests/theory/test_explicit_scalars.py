@@ -44,11 +44,6 @@ def test_layers_are_the_scalars_of_the_shorter_networks():
         assert s.layers[depth - 1].kappa == shorter.kappa
 
 
-def test_kernel_read_out_at_a_preactivation_is_for_deqs_only():
-    with pytest.raises(nsd.BadInput, match="Only a DEQ"):
-        nsd.scalars(nsd.Explicit("tanh"), 1.0).coefficients("preactivation")
-
-
 def test_needs_a_layer_and_a_network():
     with pytest.raises(nsd.BadInput, match="at least one hidden layer"):
         nsd.Explicit([])

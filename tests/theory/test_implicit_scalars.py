@@ -27,7 +27,7 @@ def test_preactivation_kernel_is_affine_in_the_tangent_kernel(name):
     """K = σ_a² Θ + σ_b² S, so their coefficients agree up to the c1 of S."""
     net = nsd.Implicit(name, 0.15, 0.7)
     s = nsd.scalars(net, 1.3)
-    theta, pre = s.coefficients("tangent"), s.coefficients("preactivation")
+    theta, pre = s.tangent, s.preactivation
     assert pre.c1 == pytest.approx(net.var_a * theta.c1 + net.var_b, rel=1e-12)
     assert pre.c2 == pytest.approx(net.var_a * theta.c2, rel=1e-12, abs=1e-30)
     assert pre.c3 == pytest.approx(net.var_a * theta.c3, rel=1e-12, abs=1e-30)

@@ -65,7 +65,7 @@ def test_bad_mixtures():
         nsd.GaussianMixture(torch.zeros(2, 4), [1.0, torch.ones(4), torch.eye(4)])
     with pytest.raises(nsd.BadInput, match="negative"):
         nsd.GaussianMixture(torch.zeros(2, 4), [1.0, -torch.ones(4)])
-    with pytest.raises(nsd.BadInput, match="no array of real numbers"):
+    with pytest.raises(nsd.BadInput, match="not an array of real numbers"):
         nsd.GaussianMixture(torch.zeros(2, 4), ["wide", 1.0])
 
 

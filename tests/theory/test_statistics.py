@@ -77,7 +77,7 @@ def test_bad_labels(drawn):
     mixture, x, y = drawn
     with pytest.raises(nsd.BadInput, match="one class only"):
         nsd.MixtureStatistics.from_labels(x, torch.zeros(1000))
-    with pytest.raises(nsd.BadInput, match="one label a row"):
+    with pytest.raises(nsd.BadInput, match="one label per row"):
         nsd.MixtureStatistics.from_labels(x, y[:10])
     with pytest.raises(nsd.BadInput, match="NaN"):
         nsd.MixtureStatistics.from_labels(x, torch.full((1000,), float("nan")))

@@ -2,7 +2,7 @@
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, custom
-from notsodeep.activations.expression import Formula, expression
+from notsodeep.activations.formula import Formula, expression
 from notsodeep.activations.piecewise import (
     Abs,
     Elu,

@@ -30,6 +30,7 @@ _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
 _FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
 _NARROWEST = 2.0**-46
+_UNBOUNDED = 30.0  # times the largest slope at the first nodes, from which on one may have no bound
 _AT_END = (
     1e-9,
     2e-12,
@@ -227,7 +228,10 @@ class _Builder:
             narrow = _narrow(rest)
             if bool(narrow.any()):  # of no width for a Gaussian, but what φ'² may be there counts
                 last = rest[narrow]
-                left_out = last.slopes.square().amax(1) * (last.upper - last.lower)
+                slopes = last.slopes.abs().amax(1)
+                # No larger than slopes elsewhere, it is that of a kink that was not pinned down.
+                grows = slopes > _UNBOUNDED * self._sizes_to(torch.maximum(last.lower.abs(), last.upper.abs()))[1]
+                left_out = torch.where(grows, slopes.square() * (last.upper - last.lower), 0.0)
                 self.steepness = max(self.steepness, float(left_out.max()))
                 done.append(last)
                 rest = rest[~narrow]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import custom
-from notsodeep.activations.expression import expression
+from notsodeep.activations.formula import expression
 from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linear, Relu, Sign, Softsign
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.smooth import Arctan, Cos, Erf, Gaussian, Gelu, Sigmoid, Silu, Sin, Softplus, Tanh

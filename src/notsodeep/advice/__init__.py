@@ -1,4 +1,4 @@
-"""Should this task use a DEQ, the matched explicit network, or neither?"""
+"""Advice on a task: use a DEQ, the explicit network matched to it, or neither."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Should this task use a DEQ, the explicit network matched to it, or neither? A rule on what is measured, with its reasons."""
+"""Advice on a task, a DEQ, the explicit network matched to it, or neither: a rule on measurements, with its reasons."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from notsodeep.arguments import flag, function, seed as checked_seed
 from notsodeep.arrays import Array, samples
 
 LEARNABLE = 0.95
-"""Of the best constant's error: where even the lowest upper end of five learners' 95 % intervals is not below it, no 5 % of
-the label is sure to be there, and no network is worth its training."""
+"""In units of the best constant's error. If the 95 % intervals of all five learners reach it, less than 5 % of the label is
+sure to be learnable, and no network is worth its training."""
 MISSED = 0.1
-"""Of what can be learnt: a tenth that both kernels leave is more than the few per cent by which good learners differ among
-themselves. It takes features that are learnt (a hidden direction, a steep place), not better weights of given ones; that is
-where [wu2024] find DEQs ahead at equal cost. Where the kernels miss less, wide networks of both kinds behave as their kernels
-do, which agree, and the explicit one is cheaper to run."""
+"""As a share of what can be learnt. Good learners differ by a few per cent; if both kernels miss a tenth, features must be
+learnt (a hidden direction, a steep place), which is where [wu2024] find DEQs ahead at equal cost. If they miss less, wide
+networks of both kinds behave as their kernels, which agree, and the explicit network is cheaper to run."""
 
 _LEARNERS = {
     "deq": "the DEQ's kernel",
@@ -40,7 +39,7 @@ _USE = {
 
 
 def rule(found: Evidence) -> str:
-    """ "deq", "explicit" or "neither", from the evidence alone."""
+    """The verdict of the evidence alone: "deq", "explicit" or "neither"."""
     if _surest(found).high >= LEARNABLE:
         return "neither"
     if found.missed >= MISSED and found.kernels.low > found.best.high:
@@ -50,12 +49,14 @@ def rule(found: Evidence) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use, why, and what was measured; with a race, what training both showed, which then decides."""
+    """A verdict with its reasons and measurements."""
 
     measured: Evidence
+    """The measurements, before any training."""
     race: Race | None = None
+    """The result of training both networks, which decides if there is one."""
     dominated: float | None = None
-    """The share of x's variance that one feature held, where each was scaled to unit variance for that; None where not."""
+    """The share of x's variance in one feature if it was so large that each feature was scaled to unit variance, else None."""
 
     @property
     def rule(self) -> str:
@@ -64,16 +65,17 @@ class Advice:
 
     @property
     def verdict(self) -> str:
+        """The verdict of the race, or of the rule without one: "deq", "explicit" or "neither"."""
         return self.rule if self.race is None else self.race.outcome
 
     @property
     def sentences(self) -> tuple[str, str, str]:
-        """What to use and why, what was measured, and what training showed."""
+        """The verdict with its reason, the measured errors, and the result of training."""
         return self._why(), self._errors(), self._training()
 
     @property
     def evidence(self) -> list[tuple[str, str, str]]:
-        """(name, value, meaning), one a measurement."""
+        """(name, value, meaning) of each measurement."""
         rows = self.measured.rows()
         if self.dominated is not None:
             share = f"{self.dominated:.3g} in one feature"
@@ -85,11 +87,11 @@ class Advice:
         return rows
 
     def with_race(self, found: Race) -> Advice:
-        """The same, with what a race of one's own settings showed."""
+        """The same advice, decided by a race with settings of your own."""
         return replace(self, race=found)
 
     def summary(self) -> str:
-        """The three sentences and the table: text, for `print`."""
+        """The three sentences and the table of measurements, as text."""
         stream = io.StringIO()
         console = Console(
             file=stream, width=128, highlight=False, markup=False, color_system=None, legacy_windows=False
@@ -106,7 +108,7 @@ class Advice:
         return self.summary()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON keeps it."""
+        """Everything as JSON values."""
         values = asdict(self.measured) | {name: str(getattr(self.measured, name)) for name in ("net", "explicit")}
         return {
             "verdict": self.verdict,
@@ -131,7 +133,7 @@ class Advice:
             )
         if self.rule == "deq":
             return (
-                f"Use a DEQ: both kernels miss {_percent(found.missed)} of what {_name(found, found.best)} can learn, so that "
+                f"Use a DEQ: both kernels miss {_percent(found.missed)} of what {_name(found, found.best)} can learn: "
                 "features must be learnt, which is where a DEQ does more at the same cost of training."
             )
         if found.missed == 0.0:
@@ -182,12 +184,24 @@ def advise(
     seed: int = 0,
     say: Say | None = None,
 ) -> Advice:
-    """Should the task of predicting y from samples x (n, p) use a DEQ, the explicit network matched to it, or neither?
+    """Advice whether to predict y from x with a DEQ, with the explicit network matched to it, or with neither.
 
-    y: real numbers (floats), (n,) or (n, K), or classes (n,), whole numbers or words. Some seconds for the measurements, of at
-    most 2000 samples; with `train` a minute or two more to train both kinds at equal FLOPs, which then decides: tested on
-    `test` = (x, y), or on 30 % of the samples held out. Where one feature holds over 90 % of x's variance, each is scaled to
-    unit variance, and the advice says so. `say` is told what is being done.
+    The measurements use at most 2000 samples and take some seconds; training takes a minute or two. If one feature holds over
+    90 % of the variance of x, each feature is scaled to unit variance, and the advice says so.
+
+    Args:
+        x: Samples, (n, p).
+        y: Real numbers (floats), (n,) or (n, K), or classes (n,), whole numbers or words.
+        train: Whether to train both networks at equal FLOPs; the result then decides.
+        test: Samples and labels to test the trained networks on; by default 30 % of the samples are held out.
+        seed: The seed of every random choice.
+        say: Called with a text at each step, for example `print`.
+
+    Returns:
+        The verdict with its reasons; `print` shows it.
+
+    Raises:
+        BadInput: If there are fewer than 20 samples, x or y cannot be used, or all labels are equal.
     """
     train, seed = flag(train, "train"), checked_seed(seed)
     say = str if say is None else function(say, "say", "a function of a text", 1)
@@ -202,7 +216,7 @@ def advise(
 
 
 def _surest(found: Evidence) -> LeftOut:
-    """The learner with the lowest upper end of its interval."""
+    """The error of the learner whose interval has the lowest upper end."""
     errors: list[LeftOut] = [getattr(found, learner) for learner in _LEARNERS]
     return min(errors, key=lambda error: error.high)
 

@@ -1,6 +1,6 @@
-"""What can be measured of a task (x, y) before any training: what its kernels see, learn and miss. Ref: docs/theory.md.
+"""Measurements of a task (x, y) before any training: how well kernels and simple learners predict y. Ref: docs/theory.md.
 
-All errors are squared, on samples left out, and in units of the best constant's: 1 is no better than a constant.
+All errors are squared, on samples left out, and in units of the best constant's: 1 is as bad as a constant.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.advice.labels import encoded_targets
 from notsodeep.arrays import Array, samples
 from notsodeep.data.standardiser import standardised
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
+from notsodeep.linalg.ridge import left_out_error
 from notsodeep.matching.design import design
 from notsodeep.theory.architecture import Explicit, Implicit
 
 MOST_SAMPLES = 2000
 FOLDS, FEWEST_SAMPLES = 5, 20
 STUDENT = 2.776
-"""The 97.5 % quantile of Student's t with FOLDS − 1 degrees of freedom."""
+"""97.5 % quantile of Student's t with FOLDS − 1 degrees of freedom."""
 RIDGES = tuple(10.0**k for k in (-10, -8, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3))
-"""Relative to the kernel's mean diagonal: from interpolation to nothing but the mean."""
+"""Relative to the mean diagonal of the kernel: from interpolation to a constant prediction."""
 NEIGHBOURS = (1, 2, 4, 8, 16, 32)
 _TREES, _TREE_FEATURES = 50, 64
 _METRIC_SAMPLES, _METRIC_FEATURES, _METRIC_ROUNDS = 1000, 100, 3
 _METRIC_RIDGES = tuple(10.0**k for k in range(-6, 1))
 _DESIGN_SAMPLES, _SCALED_GAP_SAMPLES = 300, 500
-FITTED = 0.9
-"""Of the label's energy: what counts as most of it."""
+FITTED = 0.9  # share of the label's energy that counts as fitted
 
 Predict = Callable[[Tensor, Tensor], Tensor]
-"""Rows to learn from and rows to predict → the targets of the latter."""
+"""(rows to learn from, rows to predict) → predicted targets."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The mean over the folds of an error on samples left out, and its standard error."""
+    """An error on samples left out: its mean over the folds, and its standard error."""
 
     mean: float
     standard_error: float
@@ -69,7 +69,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The measurements of one task. See `rows` for what each of them means."""
+    """The measurements of one task; `rows` explains each of them."""
 
     net: Implicit
     explicit: Explicit
@@ -101,32 +101,30 @@ class Evidence:
 
     @property
     def best(self) -> LeftOut:
-        """Whatever learns the task best."""
+        """The best of all learners."""
         return min(self.deq, self.matched, self.neighbours, self.trees, self.metric, key=lambda error: error.mean)
 
     @property
     def missed(self) -> float:
-        """The share of what can be learnt that the kernels miss: (e_kernels − e_best)/(1 − e_best); 0 if nothing can."""
+        """Share of what can be learnt that the kernels miss: (e_kernels − e_best)/(1 − e_best); 0 if nothing can be learnt."""
         learnable = 1.0 - self.best.mean
         return (self.kernels.mean - self.best.mean) / learnable if learnable > 0.0 else 0.0
 
     @property
     def gain(self) -> float:
-        """e(n)/e(n/4) of the DEQ's kernel: 1 where more samples do not help, 1/4 where the error falls as 1/n."""
+        """e(n)/e(n/4) of the DEQ's kernel: 1 if more samples do not help, 1/4 if the error falls as 1/n."""
         return self.deq.mean / self.deq_quarter.mean if self.deq_quarter.mean > 0.0 else 1.0
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """(name, value, meaning), one a measurement."""
+        """(name, value, meaning) of each measurement."""
         kind = f"{self.outputs} classes" if self.classes else f"{self.outputs} number{'s' * (self.outputs > 1)}"
+        short = "{:.2g}".format
+        steepness = short(self.steepness) if math.isfinite(self.steepness) else "—"  # most neighbours have one label
         return [
             ("samples", f"{self.samples} of {self.of_samples}", f"used here, of {self.features} features, for {kind}"),
-            (
-                "largest feature",
-                f"{self.largest_feature:.2g}",
-                "its share of x's variance; at 1 the others are not seen",
-            ),
-            ("conjugate gap", f"{self.conjugate_gap:.2g}", "of the DEQ's kernel and the matched network's, relative"),
-            ("tangent gap", f"{self.tangent_gap:.2g}", "the same of the tangent kernels, up to a factor"),
+            ("largest feature", short(self.largest_feature), "its share of x's variance; at 1 the others are not seen"),
+            ("conjugate gap", short(self.conjugate_gap), "of the DEQ's kernel and the matched network's, relative"),
+            ("tangent gap", short(self.tangent_gap), "the same of the tangent kernels, up to a factor"),
             (
                 "DEQ kernel",
                 str(self.deq),
@@ -138,20 +136,16 @@ class Evidence:
             ("neighbours", str(self.neighbours), "error of the mean of the nearest neighbours"),
             ("trees", str(self.trees), "error of a forest, which chooses among the features"),
             ("learnt metric", str(self.metric), "error of a kernel that chooses directions in x from the labels"),
-            ("missed", f"{self.missed:.2g}", "share of what the best of these learns that the kernels miss"),
-            ("head energy", f"{self.head_energy:.2g}", "share of the label in the kernel's first √n directions"),
-            ("directions", f"{self.directions:.2g}", "directions that hold 90 % of the label, over n; noise has 0.9"),
+            ("missed", short(self.missed), "share of what the best of these learns that the kernels miss"),
+            ("head energy", short(self.head_energy), "share of the label in the kernel's first √n directions"),
+            ("directions", short(self.directions), "directions that hold 90 % of the label, over n; noise has 0.9"),
             (
                 "steps",
-                f"{float(f'{self.steps:.2g}'):g}",
+                f"{float(short(self.steps)):g}",
                 "of gradient descent with the kernel until 90 % of the label is fitted",
             ),
-            ("disagreement", f"{self.disagreement:.2g}", "of nearest neighbours: 0 for a smooth label, 1 for noise"),
-            (
-                "steepness",
-                f"{self.steepness:.2g}" if math.isfinite(self.steepness) else "—",  # most neighbours have one label
-                "slope between nearest neighbours, its 95 % quantile over its median",
-            ),
+            ("disagreement", short(self.disagreement), "of nearest neighbours: 0 for a smooth label, 1 for noise"),
+            ("steepness", steepness, "slope between nearest neighbours, its 95 % quantile over its median"),
         ]
 
 
@@ -163,16 +157,16 @@ def evidence(
     most: int = MOST_SAMPLES,
     generator: torch.Generator | None = None,
 ) -> Evidence:
-    """Measure the task of predicting y from samples x (n, p): real y, (n,) or (n, K), or classes (n,), whole numbers or words.
+    """Measurements of the task of predicting y, numbers (n,) or (n, K) or classes (n,), from samples x (n, p).
 
-    x is centred and scaled to root mean square norm 1, and gets one more feature, a constant of the others' root mean square
-    size, in place of a bias. Classes become centred one-hot vectors, numbers are standardised. Of more than `most` samples as
-    many are drawn. `net` is `Implicit("relu", var_a=0.2)` unless given.
+    x is centred, scaled to root mean square norm 1, and gets a constant feature of the size of the others, in place of a bias.
+    Classes become centred one-hot vectors; numbers are standardised. At most `most` samples, drawn by `generator`, are used.
     """
     rows = samples(x).detach().cpu().double()
     if len(rows) < FEWEST_SAMPLES:
         raise BadInput(f"There are {len(rows)} samples; {FEWEST_SAMPLES} at least are needed to leave some out.")
-    targets, classes = encoded_targets(y, len(rows))
+    labels = Targets.numbered(y, len(rows))
+    targets = labels.standardised()
     random = generator or torch.Generator().manual_seed(0)
     net = net or Implicit("relu", var_a=0.2)
     chosen = torch.randperm(len(rows), generator=random)[:most]
@@ -194,7 +188,7 @@ def evidence(
         of_samples=len(rows),
         features=rows.shape[1],
         outputs=targets.shape[1],
-        classes=classes,
+        classes=labels.classes is not None,
         largest_feature=float(used.square().mean(0).max()),
         conjugate_gap=relative_gap(deq.conjugate, matched.conjugate),
         tangent_gap=best_scaled_gap(deq.tangent[few, few], matched.tangent[few, few])[0],
@@ -242,7 +236,7 @@ class _Spectrum:
         return float(reached[0]) if len(reached) else math.inf
 
     def error(self) -> LeftOut:
-        """Of ridge regression, each fold in turn left out.
+        """The error of ridge regression with each fold in turn left out.
 
         With A = K + λI the error on a fold b, without it, is [(A⁻¹)_bb]⁻¹ (A⁻¹T)_b: one decomposition of K serves all
         folds and ridges. λ is the one of the smallest leave-one-out error, (A⁻¹T)_i/(A⁻¹)_ii.
@@ -263,12 +257,11 @@ class _Spectrum:
         return 1.0 / (self.values + ridge * self.values.mean())
 
     def left_out_one_by_one(self, ridge: float) -> float:
-        missed = self.coefficients(ridge) / (self.vectors.square() @ self._shrink(ridge))[:, None]
-        return float(missed.square().sum())
+        return left_out_error(self.coefficients(ridge), self.vectors.square() @ self._shrink(ridge))
 
 
 def _kernel_error_of(kernel: Tensor, targets: Tensor, count: int) -> LeftOut:
-    """With the first samples only; they are in random order."""
+    """The error with the first `count` samples only, which are in random order."""
     few = slice(max(FOLDS, count))
     return _Spectrum.of(kernel[few, few], _centred(targets[few])).error()
 
@@ -283,19 +276,20 @@ def _left_out(predict: Predict, targets: Tensor) -> LeftOut:
 
 
 def _relative(missed: Tensor, targets: Tensor) -> float:
-    """To the constant's error; of a fold of labels that are all the mean, nothing is left to learn."""
+    """The error in units of the constant's; 1 if all labels of the fold equal the mean."""
     size = float(targets.square().sum())
     return float(missed.square().sum()) / size if size > 0.0 else 1.0
 
 
 def _folds(n: int) -> list[slice]:
-    """Samples are in random order, so that a fold is a slice."""
+    """Slices of samples, which are in random order."""
     ends = [n * k // FOLDS for k in range(FOLDS + 1)]
     return [slice(start, stop) for start, stop in pairwise(ends)]
 
 
 def _between_neighbours(distances: Tensor, targets: Tensor) -> tuple[float, float]:
-    """Σ‖t_i − t_j‖²/(2 Σ‖t_i‖²), j the nearest of i; and the 95 % quantile over the median of ‖t_i − t_j‖/‖x_i − x_j‖."""
+    """Disagreement Σ‖t_i − t_j‖²/(2 Σ‖t_i‖²), j the nearest neighbour of i, and steepness, the 95 % quantile of the slopes
+    ‖t_i − t_j‖/‖x_i − x_j‖ over their median."""
     length, nearest = distances.min(1)
     change = (targets - targets[nearest]).square().sum(1)
     slopes = (change.sqrt() / length)[length > 0.0]
@@ -305,7 +299,7 @@ def _between_neighbours(distances: Tensor, targets: Tensor) -> tuple[float, floa
 
 
 def _neighbour_mean(distances: Tensor, targets: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """Of so many neighbours as are best for the old samples themselves."""
+    """The mean target of the nearest neighbours, as many as are best for the old samples themselves."""
     known, counts = targets[old], [k for k in NEIGHBOURS if k < len(old)]
     order = distances[old][:, old].topk(counts[-1], largest=False).indices
     best = min(counts, key=lambda k: float((known[order[:, :k]].mean(1) - known).square().sum()))
@@ -322,13 +316,13 @@ def _forest(x: Tensor, targets: Tensor, old: Tensor, new: Tensor, seed: int) -> 
 
 
 def _learnt_metric(x: Tensor, targets: Tensor, old: Tensor, new: Tensor) -> Tensor:
-    """Kernel regression with k(x, x') = e^(−‖x − x'‖_M/√2), M = I at first and then the mean of ∇f∇fᵀ of the fit before: the
-    directions in which the label changes grow, as in a recursive feature machine. ‖x‖_M has root mean square 1."""
+    """Kernel regression with k(x, x') = e^(−‖x − x'‖_M/√2): M = I first, then the mean of ∇f∇fᵀ of the previous fit, which
+    stretches the directions in which the label changes, as in a recursive feature machine. ‖x‖_M has root mean square 1."""
     root, known = torch.eye(x.shape[1], dtype=x.dtype), targets[old]
     for _ in range(_METRIC_ROUNDS):
         z = _at_unit_size(x @ root)
         kernel, alpha = _laplace_fit(z[old], known)
-        # ∂k/∂z_i = −(z_i − z_j) k/(√2 d): constant factors are lost in the scale of M.
+        # ∂k/∂z_i = −(z_i − z_j) k/(√2 d); the scale of M absorbs constant factors.
         weight = (kernel / torch.cdist(z[old], z[old]).clamp(min=1e-6)).fill_diagonal_(0.0)
         pulls = [weight @ (a[:, None] * z[old]) - (weight @ a)[:, None] * z[old] for a in alpha.T]
         slopes = torch.cat(pulls) @ root.T
@@ -351,7 +345,7 @@ def _at_unit_size(z: Tensor) -> Tensor:
 
 
 def _chief_directions(x: Tensor) -> Tensor:
-    """x in its first principal directions."""
+    """The leading principal components of x."""
     if x.shape[1] <= _METRIC_FEATURES:
         return x
     vectors: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors

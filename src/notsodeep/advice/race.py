@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,10 @@ import torch
 from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most of a second to import
 from torch import Tensor
 
-from notsodeep.advice.labels import encoded_targets
 from notsodeep.arguments import count
 from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.matching.design import design
 from notsodeep.models.training.equal_cost import Samples, Schedule, Trained, equal_cost, evaluate, train
@@ -24,11 +24,14 @@ from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
 from notsodeep.theory.architecture import Implicit
 
 NOTHING_LEARNT = 0.95
-"""Of the best constant's loss: above it, less than 5 % of the label is learnt, which no use is worth a network for."""
+"""In units of the best constant's loss: above it, less than 5 % of the label is learnt."""
 WORTH_ITS_COST = 0.01
-"""Of the best constant's loss: a DEQ that gains less than 1 % of the label is not worth its iterations at every use."""
+"""In units of the best constant's loss: for a gain of less than 1 % a DEQ's iterations at every use are too dear."""
 TESTED, VALIDATED = 0.3, 0.2
-"""Shares: of the samples for testing, and of what is left for choosing the rate."""
+"""Shares of the samples to test on, and of the rest to choose the rate with."""
+DOMINATES = 0.9
+"""Share of x's variance in one of several features: in distances and inner products the others then count a tenth at most.
+Pixels never come near it; a length in millimetres next to one in metres always does."""
 FEWEST_SAMPLES = 20
 _LEVEL = 0.95
 
@@ -37,9 +40,9 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Runner:
-    """One kind of network at its best rate: each seed's test loss in units of the best constant's, and what it cost.
+    """One kind of network at its best rate: the test loss of each seed, in units of the best constant's, and the cost.
 
-    A network that diverged counts as the constant that it is no better than.
+    A network that diverged counts as the constant.
     """
 
     losses: tuple[float, ...]
@@ -58,7 +61,7 @@ class Runner:
 
     @property
     def half_width(self) -> float:
-        """Of Student's 95 % interval over the seeds; infinite for one seed, which tells nothing of the spread."""
+        """Half of Student's 95 % interval over the seeds; infinite for one seed."""
         n = len(self.losses)
         if n < 2:
             return math.inf
@@ -76,25 +79,14 @@ class Runner:
         return f"{self.mean:.3g} ± {self.half_width:.1g}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "mean": self.mean,
-            "half_width": self.half_width,
-            "losses": list(self.losses),
-            "rate": self.rate,
-            "widths": list(self.widths),
-            "parameters": self.parameters,
-            "forward_flops": self.flops.forward,
-            "training_flops": self.flops.training,
-            "total_flops": self.total_flops,
-            "evaluations": self.evaluations,
-            "unsolved": self.unsolved,
-            "diverged": self.diverged,
-        }
+        flops = {"forward_flops": self.flops.forward, "training_flops": self.flops.training}
+        fields = {name: value for name, value in asdict(self).items() if name != "flops"}
+        return {"mean": self.mean, "half_width": self.half_width} | fields | flops
 
 
 @dataclass(frozen=True)
 class Race:
-    """Both kinds on the same samples, at equal FLOPs of training."""
+    """The result of training both kinds on the same samples, at equal FLOPs."""
 
     deq: Runner
     explicit: Runner
@@ -103,12 +95,13 @@ class Race:
 
     @property
     def gain(self) -> float:
-        """Of the DEQ over the explicit network, in units of the best constant's loss."""
+        """Loss of the explicit network minus that of the DEQ, in units of the best constant's."""
         return self.explicit.mean - self.deq.mean
 
     @property
     def outcome(self) -> str:
-        """ "neither" where no kind learns the label; "deq" where it is surely and noticeably better; "explicit" otherwise."""
+        """The verdict: "neither" if both fail to learn the label, "deq" if it is better by more than chance and by more than 1
+        % of the constant's loss, else "explicit"."""
         if min(self.deq.mean, self.explicit.mean) > NOTHING_LEARNT:
             return "neither"
         return "deq" if self.deq.high < self.explicit.low and self.gain > WORTH_ITS_COST else "explicit"
@@ -137,17 +130,33 @@ def race(
     generator: torch.Generator | None = None,
     say: Say | None = None,
 ) -> Race:
-    """Train a ReLU DEQ of `width` units, and the explicit network designed for `net` with as many FLOPs of training, on (x, y).
+    """Train a ReLU DEQ, and the explicit network designed for `net` with as many FLOPs of training, on (x, y).
 
-    `test` is (x, y) to test on, or else 30 % of the samples are held out. Each kind has the rate that does best, on a fifth of
-    the training samples that is used for nothing else. `say` is told what is being done.
+    Args:
+        x: Samples, (n, p).
+        y: Real numbers, (n,) or (n, K), or classes (n,).
+        width: Units of the DEQ; the width of the explicit network follows from the FLOPs.
+        seeds: Networks of each kind, at least 2.
+        steps: Steps of training.
+        rates: Learning rates to try; the best on a fifth of the training samples, used for nothing else, is kept.
+        batch: Samples per step.
+        test: Samples and labels to test on; by default 30 % of the samples are held out.
+        net: The network that the explicit one is designed for; `Implicit("relu", var_a=0.2)` by default.
+        generator: The source of random choices; seeded with 0 by default.
+        say: Called with a text at each step.
+
+    Returns:
+        The losses and costs of both kinds.
+
+    Raises:
+        BadInput: If there are fewer than 20 samples, one seed or no rate, or all labels are equal.
     """
     random = generator or torch.Generator().manual_seed(0)
     if count(seeds, "seeds") < 2:
-        raise BadInput("One network of each kind tells nothing of the spread; train with 2 seeds at least.")
+        raise BadInput("One network of each kind says nothing about the spread; train with 2 seeds at least.")
     if not rates:
-        raise BadInput("A race needs a rate at least.")
-    task = _Task.of(x, y, test, random)
+        raise BadInput("A race needs at least one rate; give rates=(1e-2,).")
+    task = _RaceData.of(x, y, test, random)
     schedules = [Schedule(steps=count(steps, "steps"), batch=count(batch, "batch"), rate=rate) for rate in rates]
     features, outputs = task.samples.x.shape[1], task.samples.y.shape[1]
     phis = design(net or Implicit("relu", var_a=0.2), tau0=1.0).explicit.layers
@@ -178,8 +187,8 @@ def race(
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
-    """In float32: x centred, of mean squared norm p, and y of unit total variance, by the training samples."""
+class _RaceData:
+    """Samples in float32; on the training part x is centred, of mean squared norm p, and y has total variance 1."""
 
     samples: Samples
     x_validation: Tensor
@@ -187,19 +196,19 @@ class _Task:
     constant: float
 
     @classmethod
-    def of(cls, x: Array, y: Any, test: tuple[Array, Any] | None, generator: torch.Generator) -> _Task:
+    def of(cls, x: Array, y: Any, test: tuple[Array, Any] | None, generator: torch.Generator) -> _RaceData:
         rows = samples(x).detach().cpu()
         n = len(rows)
         if n < FEWEST_SAMPLES:
             raise BadInput(f"There are {n} samples; {FEWEST_SAMPLES} at least are needed to train, choose and test.")
         if test is None:
-            targets = encoded_targets(y, n)[0]
+            targets = Targets.numbered(y, n).standardised()
             order = torch.randperm(n, generator=generator)
             tested, known = order.split([round(TESTED * n), n - round(TESTED * n)])
             rows_test, targets_test = rows[tested], targets[tested]
         else:
             rows_test = samples(test[0], "the test samples").detach().cpu()
-            targets = encoded_targets(_together(y, test[1]), n + len(rows_test))[0]
+            targets = Targets.numbered(_together(y, test[1]), n + len(rows_test)).standardised()
             targets, targets_test = targets[:n], targets[n:]
             known = torch.randperm(n, generator=generator)
         chosen, learnt = known.split([round(VALIDATED * len(known)), len(known) - round(VALIDATED * len(known))])
@@ -223,7 +232,7 @@ class _Task:
         return cls(seen, inputs(rows[chosen]), outputs(targets[chosen]), constant)
 
     def validation_loss(self, stack: Stack, trained: Trained) -> float:
-        """The mean over the seeds; one that diverged counts as the constant."""
+        """The mean loss of the seeds; a network that diverged counts as the constant."""
         losses = evaluate(stack, self.x_validation, self.y_validation).tolist()
         constant = float(self.y_validation.square().mean())
         return float(np.mean([constant if t is None else v for v, t in zip(losses, trained.test, strict=True)]))
@@ -243,7 +252,7 @@ class _Task:
 
 
 def _together(y: Any, y_test: Any) -> np.ndarray[Any, Any]:
-    """Both, so that a class has one code."""
+    """Labels to train on and to test on in one array, where a class has one number."""
     parts = [label_array(part) for part in (y, y_test)]
     parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
     if parts[0].shape[1:] != parts[1].shape[1:] or parts[0].dtype.kind != parts[1].dtype.kind:
@@ -252,29 +261,24 @@ def _together(y: Any, y_test: Any) -> np.ndarray[Any, Any]:
     return np.concatenate(parts)
 
 
-DOMINATES = 0.9
-"""Of x's variance, in one feature of several: in distances and inner products the others together are then a tenth at most.
-Features that measure like things, as pixels do, never come near; a length in millimetres beside one in metres always does."""
-
-
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """What each feature is divided by: 1, or its own deviation where one feature dominates."""
+    """Divisors of the features: 1, or their standard deviations if one feature dominates."""
 
     divisors: Tensor
-    """(p,), float64"""
+    """(p,), float64."""
     largest: float
-    """The share of the variance that one feature held before."""
+    """The largest share of the variance in one feature, before the division."""
 
     @classmethod
     def of(cls, x: Tensor) -> Columns:
-        """The divisors for x (n, p). A feature that never changes has nothing to divide, and keeps its 1."""
+        """The divisors for x (n, p); 1 for a feature that never changes."""
         variances = x.double().var(0, correction=0)
         total = float(variances.sum())
         largest = float(variances.max()) / total if total > 0.0 else 0.0
         if x.shape[1] == 1 or largest <= DOMINATES:
             return cls(torch.ones_like(variances), largest)
-        # What rounding leaves of a feature that never changes is no variance.
+        # A feature that never changes keeps a variance of the size of rounding.
         floor = (torch.finfo(x.dtype).eps * x.double().abs().amax(0)).square()
         return cls(torch.where(variances > floor, variances.sqrt(), 1.0), largest)
 

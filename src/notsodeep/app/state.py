@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from notsodeep.data.sources import Dataset, load
+from notsodeep.errors import BadInput
+from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.matching.design import FAMILIES
 
 NAMED = (
@@ -111,9 +113,14 @@ def _checked(name: str, value: Any) -> tuple[Any, str]:
     if name in RANGES:
         return (None, "") if name == "var_b" and value in (None, "", "None") else _number(name, value)
     text = str(value if value is not None else "").strip()
-    known = {"data": DATA, "family": FAMILY_NAMES, "kernel": KERNELS}.get(name)
+    known = {"data": DATA, "family": FAMILY_NAMES}.get(name)
     if known is not None and text not in known:
         return None, f"There is no {name} {text[:30]!r}; choose {', '.join(known)}."
+    if name == "kernel":
+        try:
+            as_kernel(text, OF_OUTPUTS)
+        except BadInput as error:
+            return None, str(error)
     if name == "activation" and not text:
         return None, "Choose an activation, or type an expression in x."
     return text, ""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Formula, activation, expression
-from notsodeep.activations.expression import doubt
+from notsodeep.activations.formula import doubt
 from notsodeep.activations.registry import FACTORIES
 from notsodeep.app.state import RANGES, State
 from notsodeep.app.uploads import Shelf

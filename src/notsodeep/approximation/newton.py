@@ -19,6 +19,7 @@ def bracketed_newton(
     upper: Tensor,
     start: Tensor,
     rtol: float,
+    *,
     scale: Tensor | None = None,
 ) -> Tensor:
     """The root of an f with f(lower) ≤ 0 ≤ f(upper), entry by entry.

@@ -13,8 +13,8 @@ from notsodeep.advice.advise import advise
 from notsodeep.advice.race import race
 from notsodeep.cli import options
 from notsodeep.cli.program import app, out as stdout, print_json, working
-from notsodeep.data.labels import LABEL_FILES, is_number
 from notsodeep.data.sources import Dataset, as_found
+from notsodeep.data.targets import LABEL_FILES, is_number
 from notsodeep.errors import BadInput
 
 

@@ -16,21 +16,15 @@ from notsodeep.cli.program import app, err, out as stdout, print_json, working
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.names import Kernel
 from notsodeep.kernels.stored.write import WrittenKernels, write_kernels
 from notsodeep.kernels.structured.equivalent import equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
-from notsodeep.linalg.eigen import top_eigenvalues
+from notsodeep.linalg.eigen import top_eigenpairs
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
-from notsodeep.runtime.files import output_folder, refuse_file, write_array, write_columns, write_json
+from notsodeep.runtime.files import check_folder, output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.statistics import MixtureStatistics, tau0
-
-
-class KernelName(StrEnum):
-    conjugate = "conjugate"
-    tangent = "tangent"
-    preactivation = "preactivation"
-
 
 Format = StrEnum("Format", ["npy", "zarr"])
 Form = StrEnum("Form", ["exact", "sharp", "equivalent"])
@@ -45,7 +39,7 @@ def kernel_command(
         str | None, typer.Option(help="An explicit network instead of a DEQ: activations between slashes (relu/relu).")
     ] = None,
     centre: Annotated[bool, typer.Option(help="Centre the activations, as the theorems ask.")] = True,
-    kernel: Annotated[KernelName, typer.Option(help="Which kernel.")] = KernelName.conjugate,
+    kernel: Annotated[Kernel, typer.Option(help="Which kernel.")] = Kernel.CONJUGATE,
     form: Annotated[
         Form, typer.Option(help="exact (n × n), or low rank + diagonal: sharp (no labels), equivalent (the theorem).")
     ] = Form.exact,
@@ -132,10 +126,10 @@ def _streamed(
     def progress(done: int, total: int) -> None:
         say(f"computing the exact {kernel} kernel: {done} of {total} tiles")
 
-    refuse_file(folder)
+    check_folder(folder)
     started = time.perf_counter()
     written = _written(
-        net, dataset.x, folder / "kernel.zarr", kernels=(kernel,), tau0=tau0, scheduler=scheduler, progress=progress
+        net, dataset.x, folder / "kernel.zarr", kernel=kernel, tau0=tau0, scheduler=scheduler, progress=progress
     )
     record = {"data": dataset.description, "network": str(net), "kernel": kernel, "form": "exact", "n": len(dataset.x)}
     record |= {"tiles_found": written.found, "tiles_computed": written.computed}
@@ -182,6 +176,5 @@ def _describe(values: Any) -> dict[str, Any]:
     if isinstance(values, LowRankPlusDiagonal):
         trace, top = float(values.trace()), values.eigvalsh(k=min(5, n))
         return {"n": n, "rank": values.rank, "trace": trace, "top_eigenvalues": top.flip(0).tolist()}
-    few = n <= 8  # Lanczos wants more rows than eigenvalues
-    top = torch.linalg.eigvalsh(values)[-5:] if few else top_eigenvalues(lambda v: values @ v, n, 5, values)
-    return {"n": n, "trace": float(values.diagonal().sum()), "top_eigenvalues": top.flip(0).tolist()}
+    top = top_eigenpairs(values, min(5, n)).values
+    return {"n": n, "trace": float(values.diagonal().sum()), "top_eigenvalues": top.tolist()}

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.data.sources import Dataset
-from notsodeep.data.split import load_split
+from notsodeep.data.sources import Dataset, load_split
+from notsodeep.data.standardiser import rounded_tau0
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.matching.design import design
 from notsodeep.models.deq import DEQ
@@ -30,7 +30,6 @@ from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
 from notsodeep.theory.architecture import Explicit, Implicit
-from notsodeep.theory.statistics import tau0
 
 _DESIGN_SAMPLES = 1000
 _VALIDATION = 0.1
@@ -188,7 +187,7 @@ def _network(
     well_posed: WellPosed | None,
     draw: torch.Generator,
 ) -> DEQ | ENN:
-    features, radius = task.x.shape[1], float(f"{tau0(task.x):.6g}")  # what is beyond is rounding
+    features, radius = task.x.shape[1], rounded_tau0(task.x)
     if model is Model.deq:
         kept = None if well_posed is None else well_posed.value
         return DEQ(net, features, width, task.outputs, tau0=radius, readout_bias=True, well_posed=kept, generator=draw)

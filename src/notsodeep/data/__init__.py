@@ -1,8 +1,7 @@
-"""Data: Gaussian mixtures, their statistics, and loaders."""
+"""Data sets: loading, splitting and standardising; Gaussian mixtures and their statistics."""
 
 from notsodeep.data.image_sets import images
-from notsodeep.data.sources import Dataset, load
-from notsodeep.data.split import Split, load_split
+from notsodeep.data.sources import Dataset, Split, load, load_split
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics, tau0

@@ -1,4 +1,4 @@
-"""Samples and their targets read block by block, from wherever they lie, and checked as they are read."""
+"""Samples read block by block, from memory or files, and checked as they are read."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from notsodeep.arguments import count, instance, shown
-from notsodeep.arrays import label_array, refuse_unreadable, samples
+from notsodeep.arrays import check_dense, first_few, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
 
-_ENTRIES = 2**22  # of a block: large enough for a matrix product, small beside the data
-_RUN = 64  # consecutive rows of a sample, where rows cannot be picked one by one
+_ENTRIES = 2**22  # of a block: large enough for a matrix product, small compared with the data
+_RUN = 64  # consecutive rows drawn together from a source that only reads slices
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """x (n, p), never copied whole: a tensor, a numpy array or memory map, or what gives rows for x[start:stop] (Zarr).
-
-    Blocks come in `dtype`: that of x if it is float32 or float64, else float64. A `standardiser` is applied to each.
-    """
+class SampleBlocks:
+    """Samples x (n, p), read block by block and never copied whole."""
 
     source: Any
+    """A tensor, a numpy array or memory map, or anything that gives rows by x[start:stop], such as a Zarr array."""
     dtype: torch.dtype
+    """Of the blocks."""
     block: int
+    """Rows per block."""
     standardiser: Standardiser | None = None
+    """Applied to each block."""
     name: str = "x"
+    """For errors."""
 
     @classmethod
     def of(
@@ -41,23 +42,25 @@ class Rows:
         dtype: torch.dtype | None = None,
         standardiser: Standardiser | None = None,
         name: str = "x",
-    ) -> Rows:
-        """The rows of x; `block` of them at once, by default some four million numbers."""
+    ) -> SampleBlocks:
+        """The rows of x: by default in blocks of four million numbers, in float32 if x is no more precise, else in float64."""
         if isinstance(x, Tensor):
-            refuse_unreadable(x, name)
+            check_dense(x, name)
         shape = getattr(x, "shape", None)
         if shape is None or not hasattr(x, "__getitem__"):
             raise BadInput(
                 f"{name} is a {type(x).__name__}; expected an array (n, p), in memory or mapped from a file."
             )
         if len(shape) != 2 or 0 in shape:
-            raise BadInput(f"{name} has shape {tuple(shape)}; expected (n, p), one row a sample, and at least one.")
+            raise BadInput(f"{name} has shape {tuple(shape)}; expected (n, p), one row per sample, and at least one.")
         block = None if block is None else count(block, "block")
         if not (dtype is None or isinstance(dtype, torch.dtype)) or dtype not in (None, torch.float32, torch.float64):
             raise BadInput(f"dtype = {shown(dtype)}; sums are taken of torch.float32 or torch.float64.")
         if standardiser is not None:
             instance(standardiser, Standardiser, "standardiser", "a Standardiser, as Standardiser.of(x) gives one")
-        return cls(x, dtype or _dtype(x), block or max(64, _ENTRIES // shape[1]), standardiser, name)
+        narrow = str(getattr(x, "dtype", "")).removeprefix("torch.") in ("float32", "float16", "bfloat16")
+        dtype = dtype or (torch.float32 if narrow else torch.float64)
+        return cls(x, dtype, block or max(64, _ENTRIES // shape[1]), standardiser, name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,18 +71,18 @@ class Rows:
         return self.shape[0]
 
     def read(self, index: slice) -> Tensor:
-        """Some consecutive rows, or `BadInput` that says which of all rows is wrong."""
+        """Consecutive rows; errors count rows from the first of all."""
         return self._checked(self.source[index], torch.arange(index.start, index.stop))
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Every row once: (where, rows)."""
+        """(place, rows) of each block in turn."""
         n = len(self)
         for start in range(0, n, self.block):
             index = slice(start, min(start + self.block, n))
             yield index, self.read(index)
 
     def sample(self, size: int, generator: torch.Generator | None = None) -> Tensor:
-        """`size` rows without repetition, in their order: each at random, or runs of 64 where only slices can be read."""
+        """`size` random rows, each at most once, in order; runs of 64 rows from a source that only reads slices."""
         n, size = len(self), count(size, "size")
         if size >= n:
             return torch.cat([part for _, part in self.blocks()])
@@ -98,64 +101,9 @@ class Rows:
             if "rows" not in error.data:
                 raise
             wrong = places[error.data["rows"]].tolist()
-            shown = ", ".join(map(str, wrong[:5])) + (", …" if len(wrong) > 5 else "")
             raise BadInput(
-                f"{self.name} holds NaN or infinity in row {shown} of {len(self)}; drop or fill these rows first.",
+                f"{self.name} holds NaN or infinity in row {first_few(wrong)} of {len(self)}; drop or fill these rows first.",
                 rows=wrong,
             ) from None
         rows = rows.to(self.dtype)
         return rows if self.standardiser is None else self.standardiser(rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Targets:
-    """What the rows are regressed on: real numbers (n,) or (n, K), or classes 0 … K − 1 (n,) as one-hot rows."""
-
-    source: Any
-    classes: int | None
-    """K where y is classes"""
-
-    @classmethod
-    def of(cls, y: Any, n: int) -> Targets:
-        if isinstance(y, Tensor):
-            refuse_unreadable(y, "y")
-        values = y if hasattr(y, "shape") and hasattr(y, "__getitem__") else label_array(y)
-        if not values.shape or values.shape[0] != n or len(values.shape) > 2 or 0 in values.shape:
-            raise BadInput(f"y has shape {tuple(values.shape)}; expected ({n},) or ({n}, K), one target a row of x.")
-        if values.dtype.is_floating_point if isinstance(values, Tensor) else values.dtype.kind == "f":
-            return cls(values, None)
-        labels = label_array(values)
-        if labels.ndim != 1 or labels.dtype.kind not in "iub" or labels.min() < 0:
-            raise BadInput("y must hold real numbers, or classes as whole numbers from 0, one a sample.")
-        return cls(labels, int(labels.max()) + 1)
-
-    @property
-    def outputs(self) -> int:
-        return self.classes or (self.source.shape[1] if len(self.source.shape) == 2 else 1)
-
-    @property
-    def flat(self) -> bool:
-        """Whether there is one number a sample, (n,)."""
-        return self.classes is None and len(self.source.shape) == 1
-
-    def read(self, index: slice) -> Tensor:
-        """(rows, K) in float64."""
-        part = self.source[index]
-        part = (
-            part.detach().cpu()
-            if isinstance(part, Tensor)
-            else torch.from_numpy(np.array(part, dtype=np.int64 if self.classes else np.float64))
-        )
-        if self.classes is not None:
-            return functional.one_hot(part.long(), self.classes).to(torch.float64)
-        values = part.to(torch.float64).reshape(len(part), -1)
-        finite = torch.isfinite(values).all(1)
-        if not bool(finite.all()):
-            row = index.start + int(torch.nonzero(~finite)[0, 0])
-            raise BadInput(f"y holds NaN or infinity in row {row}; drop or fill it first.", rows=[row])
-        return values
-
-
-def _dtype(x: Any) -> torch.dtype:
-    narrow = str(getattr(x, "dtype", "")).removeprefix("torch.") in ("float32", "float16", "bfloat16")
-    return torch.float32 if narrow else torch.float64

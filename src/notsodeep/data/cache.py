@@ -1,4 +1,4 @@
-"""Where the files of the known sets are: your folders, the cache, or their public homes."""
+"""The files of known data sets: found in your folders or in the cache, checked by their MD5 sums, or downloaded."""
 
 from __future__ import annotations
 
@@ -14,43 +14,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 
 from notsodeep.errors import BadInput
 from notsodeep.runtime.files import output_folder, write_whole
 from notsodeep.runtime.progress import bar
 
+_TIMEOUT = 30.0  # seconds without an answer, for the connection and for each block
+_BLOCK = 2**16  # bytes
+_LARGEST = 2**30  # bytes, several times the largest set: a server that never stops must not fill the disk
 _KNOWN: dict[tuple[str, int, int], str] = {}
-_TIMEOUT = 30.0
-"""Seconds without an answer, for the connection and for each block."""
-_BLOCK = 2**16
-_LARGEST = 2**30
-"""Bytes; several times the largest set. A server that never stops must not fill the disk."""
+"""The sums of files by path, size and time of change."""
 
 
 @dataclass(frozen=True)
 class StoredFile:
-    """One file of a set: where it lies under a data folder, its MD5 sum, and where it comes from."""
+    """A file of a data set: its path below a data folder, its MD5 sum, and its addresses."""
 
     path: str
     md5: str
     urls: tuple[str, ...] = ()
     made_by: str = ""
-    """The command that computes it. Such a file may be your own: a sum in `<path>.md5` beside it is then the right one."""
+    """The command that computes the file. If you ran it yourself, `<path>.md5` next to the file holds the right sum."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar file that holds stored files, by their paths below its own folder."""
+    """A tar file; its members are named by their paths below the folder of the tar file."""
 
     file: StoredFile
     members: tuple[StoredFile, ...]
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/notsodeep, or ~/.cache/notsodeep: what is downloaded or computed goes here."""
+    """$XDG_CACHE_HOME/notsodeep, or ~/.cache/notsodeep: the folder for downloaded and computed files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "notsodeep"
 
 
@@ -61,8 +59,20 @@ def search_folders() -> list[Path]:
 
 
 def obtain(files: Sequence[StoredFile], name: str, download: bool = True, archive: Archive | None = None) -> list[Path]:
-    """The paths of `files`, each found and checked, or downloaded (from `archive`, if given) into the cache. `BadInput`
-    names every file that is missing, or the first that is damaged; a damaged file is never replaced behind your back."""
+    """Paths of `files`, each found and checked, or downloaded into the cache.
+
+    Args:
+        files: The files that are needed.
+        name: What errors call the data set.
+        download: Whether missing files may be downloaded.
+        archive: The tar file to download in place of single files.
+
+    Returns:
+        One path per file.
+
+    Raises:
+        BadInput: For missing files, naming all of them, or for the first damaged one, which is never replaced.
+    """
     missing = [file for file in files if _find(file) is None]
     reason = ""
     if missing:
@@ -78,19 +88,12 @@ def obtain(files: Sequence[StoredFile], name: str, download: bool = True, archiv
 
 
 def _find(file: StoredFile) -> Path | None:
-    for folder in search_folders():
-        path = folder / file.path
-        if path.is_file():
-            _check(path, file)
-            return path
-    return None
-
-
-def _check(path: Path, file: StoredFile) -> None:
-    expected = file.md5
-    beside = path.with_name(path.name + ".md5")
-    if file.made_by and beside.is_file():
-        expected = beside.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
+    path = next((path for folder in search_folders() if (path := folder / file.path).is_file()), None)
+    if path is None:
+        return None
+    expected, own = file.md5, path.with_name(path.name + ".md5")
+    if file.made_by and own.is_file():
+        expected = own.read_text(encoding="utf-8", errors="replace").partition(" ")[0].strip()
     found = md5_of(path)
     if found != expected:
         again = f"make it again: {file.made_by}" if file.made_by else "it is fetched again where that is possible"
@@ -101,6 +104,7 @@ def _check(path: Path, file: StoredFile) -> None:
             found=found,
             expected=expected,
         )
+    return path
 
 
 def _download(missing: Sequence[StoredFile], allowed: bool, archive: Archive | None) -> None:
@@ -118,9 +122,9 @@ def _download(missing: Sequence[StoredFile], allowed: bool, archive: Archive | N
 
 
 def _download_archive(archive: Archive) -> None:
-    """Fetch it, unpack all its files (the next call may want the others), remove it."""
+    """Download the archive, unpack all its members, which later calls may need, and remove it."""
     path = cache_folder() / archive.file.path
-    # One that is there and whole was left by a run that ended while unpacking.
+    # A whole archive in the cache was left by a run that was killed while unpacking.
     if not (path.is_file() and md5_of(path) == archive.file.md5):
         fetch(archive.file.urls, path, archive.file.md5)
     parent = PurePosixPath(archive.file.path).parent
@@ -145,17 +149,17 @@ def _missing(missing: Sequence[StoredFile], total: int, name: str, reason: str) 
 
 
 def unpack(archive: Path, sums: Mapping[str, str], folder: Path) -> None:
-    """Write the members named in `sums` under `folder`, each whole and with the MD5 sum given. Nothing else is written,
-    whatever the archive holds; a file that is already there stays as it is."""
+    """Write the members named in `sums`, with their MD5 sums, below `folder`: each whole or not at all. Other members are
+    ignored, and files that exist already are kept."""
     wanted = {name for name in sums if not (folder / name).exists()}
     try:
         with tarfile.open(archive) as members:
             for member in members:
-                # A member of the exact name only, and no link: the archive cannot choose where we write.
+                # Exact names only, and no links: the archive cannot choose where we write.
                 if member.name in wanted and member.isfile():
-                    content = members.extractfile(member)
-                    assert content is not None  # isfile() has said so
-                    _write(content, folder / member.name, sums[member.name])
+                    target = folder / member.name
+                    output_folder(target.parent)
+                    write_whole(target, partial(_extract, members, member, sums[member.name]))
                     wanted.remove(member.name)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise BadInput(f"{str(archive)!r} cannot be unpacked: {error}. Delete it, and it is fetched again.") from error
@@ -163,28 +167,25 @@ def unpack(archive: Path, sums: Mapping[str, str], folder: Path) -> None:
         raise BadInput(f"{str(archive)!r} does not hold {', '.join(sorted(wanted))}.")
 
 
-def _write(content: IO[bytes], target: Path, md5: str) -> None:
-    output_folder(target.parent)
-
-    def copy(to: Path) -> None:
-        with to.open("wb") as stream:
-            shutil.copyfileobj(content, stream)
-        with to.open("rb") as stream:
-            found = hashlib.file_digest(stream, "md5").hexdigest()
-        if found != md5:
-            raise BadInput(f"The archive's {target.name!r} has the MD5 sum {found}, expected {md5}; it was not kept.")
-
-    write_whole(target, copy)
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, md5: str, to: Path) -> None:
+    content = archive.extractfile(member)
+    assert content is not None  # a file, not a link
+    with to.open("wb") as stream:
+        shutil.copyfileobj(content, stream)
+    found = md5_of(to)
+    if found != md5:
+        name = PurePosixPath(member.name).name
+        raise BadInput(f"The archive's {name!r} has the MD5 sum {found}, expected {md5}; it was not kept.")
 
 
 def md5_of(path: Path) -> str:
-    """The file's MD5 sum, remembered until its size or time of change differs."""
+    """The MD5 sum of a file, remembered until its size or time of change differs."""
     try:
         state = path.stat()
         key = (str(path), state.st_size, state.st_mtime_ns)
         if key not in _KNOWN:
             with path.open("rb") as stream:
-                # A check against damage, not against forgery: it is the sum that the data sets' homes publish.
+                # Against damage, not forgery: MD5 is the sum that the data sets' homes publish.
                 _KNOWN[key] = hashlib.file_digest(stream, _md5).hexdigest()
     except OSError as error:
         raise BadInput(f"Cannot read {str(path)!r}: {error.strerror}.") from error
@@ -196,11 +197,11 @@ def _md5() -> hashlib._Hash:
 
 
 class _Failed(Exception):
-    """One address that did not give the file; the next one may."""
+    """One address did not give the file; the next one may."""
 
 
 def fetch(urls: Sequence[str], target: Path, md5: str, progress: bool = True) -> Path:
-    """The file at the first of `urls` that answers with the bytes of sum `md5`, moved to `target` once it is complete."""
+    """Download `target` from the first of `urls` that gives bytes with the sum `md5`; a partial file is never left."""
     output_folder(target.parent)
     failures = []
     for url in urls:
@@ -214,7 +215,7 @@ def fetch(urls: Sequence[str], target: Path, md5: str, progress: bool = True) ->
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Opens http and https only: the usual opener also follows a redirection to ftp, and takes file:."""
+    """An opener of http and https only; the default one also follows redirections to ftp and opens file:."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -239,26 +240,27 @@ def _stream(url: str, to: Path, md5: str, label: str, progress: bool) -> None:
         raise _Failed(f"HTTP error {error.code} ({error.reason})") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise _Failed(_reason(error)) from error
-    with response, to.open("wb") as stream, _bar(progress) as shown:
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with response, to.open("wb") as stream, bar(*columns, shown=progress) as shown:
         length = response.headers.get("Content-Length", "")
         expected = int(length) if length.isdecimal() else None
         task = shown.add_task(label, total=expected)
-        received, digest = 0, hashlib.md5(usedforsecurity=False)
+        received = 0
         while block := _block(response):
             received += len(block)
             if received > _LARGEST:
                 raise _Failed(f"more than {_LARGEST} bytes were sent; no set is that large")
-            digest.update(block)
             stream.write(block)
             shown.update(task, advance=len(block))
     if expected is not None and received != expected:
         raise _Failed(f"the connection ended after {received} of {expected} bytes")
-    if digest.hexdigest() != md5:
-        raise _Failed(f"the {received} bytes sent have the MD5 sum {digest.hexdigest()}, expected {md5}")
+    found = md5_of(to)
+    if found != md5:
+        raise _Failed(f"the {received} bytes sent have the MD5 sum {found}, expected {md5}")
 
 
 def _block(response: http.client.HTTPResponse) -> bytes:
-    # Apart from the writing, so that a full disk is not taken for a broken connection.
+    # A function of its own, since an OSError of the write means a full disk, not a broken connection.
     try:
         return response.read(_BLOCK)
     except (OSError, http.client.HTTPException) as error:
@@ -267,8 +269,3 @@ def _block(response: http.client.HTTPResponse) -> bytes:
 
 def _reason(error: Exception) -> str:
     return str(getattr(error, "reason", "") or error or type(error).__name__)
-
-
-def _bar(shown: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    return bar(*columns, shown=shown)

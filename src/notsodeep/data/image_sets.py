@@ -21,7 +21,7 @@ Arrays = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class ImageSet:
-    """What a set is called, its classes, its files for each split, and how they are read."""
+    """A data set: its title, classes, files by split, and the function that reads them."""
 
     title: str
     classes: tuple[str, ...]
@@ -32,16 +32,25 @@ class ImageSet:
     scale: float = 255.0
     archive: Archive | None = None
     in_batches: bool = False
-    """Whether some of the training files make sense alone."""
+    """Whether some of the training files can be used without the others."""
 
 
 def images(
     name: str, split: str = "train", batches: Sequence[int] | None = None, download: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Samples (n, p), float32, pixels divided by 255 (features as they are stored), and labels (n,), int64.
+    """An image set, from $NOTSODEEP_DATA, the cache, or downloaded into the cache.
 
-    `batches` takes some of CIFAR-10's five training batches, e.g. [1, 2]. The files are looked for in $NOTSODEEP_DATA and
-    in the cache, and downloaded into the cache otherwise.
+    Args:
+        name: mnist, fashion-mnist, cifar10, or cifar10-vgg19 (features of VGG-19).
+        split: train or test.
+        batches: Some of CIFAR-10's five training batches, for example [1, 2].
+        download: Whether missing files may be downloaded.
+
+    Returns:
+        Samples (n, p), float32, pixels divided by 255 and features as they are stored; labels (n,), int64.
+
+    Raises:
+        BadInput: For an unknown name, split or batch, and for files that are missing or damaged.
     """
     chosen = image_set(name)
     if not isinstance(split, str) or split not in chosen.files:
@@ -59,7 +68,7 @@ def images(
 
 
 def image_set(name: str) -> ImageSet:
-    """The set of that name; fashion_mnist is fashion-mnist."""
+    """The set of that name, with - or _ in it."""
     known = name.replace("_", "-") if isinstance(name, str) else ""
     if known not in IMAGE_SETS:
         raise BadInput(f"There is no image set {shown(name)}; there are {', '.join(IMAGE_SETS)}.")
@@ -78,7 +87,7 @@ def _batches(chosen: ImageSet, name: str, split: str, batches: Sequence[int]) ->
 
 
 def _with_hint(error: BadInput, chosen: ImageSet, files: Sequence[StoredFile]) -> BadInput:
-    """Some of the batches are there: say how to use only them."""
+    """The error with a hint at `batches`, if some of the batches were found."""
     missing = error.data.get("missing", ())
     present = [str(i) for i, file in enumerate(files, start=1) if file.path not in missing]
     if not (missing and present and chosen.in_batches and files == chosen.files["train"]):
@@ -108,7 +117,7 @@ def _read_features(paths: Sequence[Path], split: str) -> Arrays:
     try:
         with np.load(paths[0], allow_pickle=False) as archive:
             return archive[f"x_{split}"], archive[f"y_{split}"]
-    except Exception as error:  # zip, npy and key errors all mean this
+    except Exception as error:  # of zip, NumPy, or a missing key
         raise BadInput(f"{str(paths[0])!r} cannot be read: {error}. It must hold x_{split} and y_{split}.") from error
 
 

@@ -1,9 +1,11 @@
-"""Data in files: .npy, .npz, .csv and .parquet, with labels if there are any."""
+"""Tables in .npy, .npz, .csv and .parquet files, with labels if there are any; uploads are checked within limits first."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,19 +16,35 @@ import numpy as np
 from torch import Tensor
 
 from notsodeep.arrays import samples
-from notsodeep.data.labels import LABEL_FILES, encoded, fitting, is_number, read_labels
-from notsodeep.data.readers import refuse_lying_header
+from notsodeep.data.readers import check_npy_header, npy_header
+from notsodeep.data.targets import LABEL_FILES, is_number, labels_of_file, read_labels
 from notsodeep.errors import BadInput
 
-_QUOTED = 200  # characters of what a reader says; NumPy quotes the whole header of a file
+_NPY_HEADER = 1024  # bytes; numpy.save writes 118 for numbers
+_CELL = 32  # characters, on average: -1.2345678901234567e-308 and its delimiter are 25
+_LAST_CELL = 100  # characters; labels become an array as wide as the longest
+_SPARE_LINES = 1000  # blank ones and comments
+_QUOTED = 200  # characters of a reader's message; NumPy quotes the whole header of a file
 
 Table = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
-"""The samples, and the labels that the same file holds."""
+"""The samples, and the labels in the same file."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a table from an untrusted source; `entries` are cells, `classes` different labels, `fewest` samples."""
+
+    bytes: int = 20 * 2**20
+    rows: int = 20_000
+    columns: int = 4096
+    entries: int = 4_000_000
+    classes: int = 100
+    fewest: int = 4
 
 
 @dataclass(frozen=True)
 class Source:
-    """A table to read: a file, or one in memory. `name` is what messages call it; `delimiter` is for .csv."""
+    """A table in a file or in memory; `name` is for errors, `delimiter` for .csv."""
 
     content: Path | BinaryIO
     name: str
@@ -34,8 +52,8 @@ class Source:
 
 
 def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Tensor | None, tuple[str, ...] | None]:
-    """Samples (n, p), labels (n,) or none, and the names of the classes if the labels are words. `labels` names a column by
-    name or number (below 0 from the end), an array of an .npz, or another file; an .npz may hold x and y."""
+    """Samples (n, p), their labels or None, and the names of the classes if labels are words. `labels` is a column by name or
+    number (negative from the end), an array of an .npz, or another file; without it, y of an .npz with x and y is used."""
     suffix = path.suffix.lower()
     if path.is_dir():
         raise BadInput(f"{str(path)!r} is a folder; name a file in it.")
@@ -46,7 +64,7 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         array, inside = READERS[suffix](Source(path, str(path)), wanted)
     except BadInput:
         raise
-    except Exception as error:  # each reader fails in its own ways on a corrupt file, and all mean this
+    except Exception as error:  # readers fail in many ways on a corrupt file
         what = _first_line(error).split(". ")[0].rstrip(".")[:_QUOTED]  # NumPy goes on to advise pickles
         what = "it asks for more memory than there is" if isinstance(error, MemoryError) else what
         raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
@@ -57,7 +75,7 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
     if array.ndim != 2:
         raise BadInput(
             f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features). Save it as "
-            "x.reshape(len(x), -1), a row a sample."
+            "x.reshape(len(x), -1), one row per sample."
         )
     where = repr(str(path))
     x = samples(array, f"The data of {where}")
@@ -65,8 +83,14 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         inside, where = read_labels(Path(wanted)), repr(wanted)
     if inside is None:
         return x, None, None
-    y, classes = encoded(inside, where)
-    return x, fitting(y, len(x), where), classes
+    y, classes = labels_of_file(inside, where)
+    if len(y) != len(x):
+        raise BadInput(
+            f"{where} holds {len(y)} labels, the data {len(x)} samples; one label per sample is needed.",
+            labels=len(y),
+            samples=len(x),
+        )
+    return x, y, classes
 
 
 def _remedy(suffix: str, wanted: str | None) -> str:
@@ -83,7 +107,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _column(columns: Sequence[str] | int, wanted: str | None, source: Source) -> int | None:
-    """The number of the column that `wanted` means, or None if it is a file of labels. `columns`: names, or how many."""
+    """The number of the column `wanted`, or None if that is a file of labels; `columns` are names, or their number."""
     names = [] if isinstance(columns, int) else list(columns)
     total = columns if isinstance(columns, int) else len(names)
     if wanted is None:
@@ -105,14 +129,14 @@ def _column(columns: Sequence[str] | int, wanted: str | None, source: Source) ->
     )
 
 
-def _only_a_file(wanted: str | None, source: Source, held: str) -> None:
+def _check_is_file(wanted: str | None, source: Source, held: str) -> None:
     if wanted is not None and Path(wanted).suffix.lower() not in LABEL_FILES:
         raise BadInput(f"{source.name!r} holds {held}, no {wanted!r}; name a {', '.join(LABEL_FILES)} file of labels.")
 
 
 def _npy(source: Source, wanted: str | None) -> Table:
-    _only_a_file(wanted, source, "one array")
-    refuse_lying_header(source.content, source.name)
+    _check_is_file(wanted, source, "one array")
+    check_npy_header(source.content, source.name)
     return np.asarray(np.load(source.content, allow_pickle=False)), None
 
 
@@ -127,7 +151,7 @@ def _npz(source: Source, wanted: str | None) -> Table:
         x = np.asarray(archive["x" if "x" in others else others[0]])
         if wanted in names:
             return x, np.asarray(archive[wanted])
-        _only_a_file(wanted, source, ", ".join(names))
+        _check_is_file(wanted, source, ", ".join(names))
         return x, np.asarray(archive["y"]) if wanted is None and {"x", "y"} <= set(names) else None
 
 
@@ -142,12 +166,12 @@ def _lines(source: Source) -> Iterator[TextIO]:
     try:
         yield lines
     finally:
-        lines.detach()  # or the stream, which is the caller's, is closed with it
+        lines.detach()  # keeps the caller's stream open
 
 
 def _head(lines: TextIO, delimiter: str) -> tuple[int, Sequence[str] | int]:
-    """How many lines stand above the numbers, and the columns: their names, or how many. The names are the first line without
-    a single number, or, as np.savetxt writes it, the last of the lines above the numbers that begin with #."""
+    """How many lines are above the numbers, and the names of the columns, or their number. Names are in the first line without
+    a number, or, as np.savetxt writes them, in the last line above the numbers that begins with #."""
     above, named, line = 0, "", lines.readline()
     while line and (not line.strip() or line.lstrip().startswith("#")):
         above, named, line = above + 1, line.strip().lstrip("# ") or named, lines.readline()
@@ -159,7 +183,7 @@ def _head(lines: TextIO, delimiter: str) -> tuple[int, Sequence[str] | int]:
 
 
 def csv_columns(source: Source) -> Sequence[str] | int:
-    """The names of a .csv file's columns, or how many there are."""
+    """The names of the columns of a .csv file, or their number."""
     with _lines(source) as lines:
         return _head(lines, source.delimiter)[1]
 
@@ -201,3 +225,112 @@ READERS: dict[str, Callable[[Source, str | None], Table]] = {
     ".csv": _csv,
     ".parquet": _parquet,
 }
+
+
+def admit(content: bytes, suffix: str, name: str, limits: Limits) -> Source:
+    """A .csv or .npy table in memory, for `READERS`, after checks within the limits; they take little memory themselves."""
+    if suffix == ".npy":
+        _check_npy(content, name, limits)
+        return Source(io.BytesIO(content), name)
+    return Source(io.BytesIO(content), name, _checked_delimiter(content, name, limits))
+
+
+def check_size(limits: Limits, rows: int, columns: int, name: str) -> None:
+    """Raises BadInput for too many or too few rows and columns."""
+    if rows < limits.fewest or columns < 1:
+        raise BadInput(
+            f"{name!r} holds {_short(f'{rows} × {columns}')} numbers; at least {limits.fewest} samples of a feature are needed."
+        )
+    if rows > limits.rows or columns > limits.columns or rows * columns > limits.entries:
+        raise BadInput(
+            f"{name!r} holds {_short(f'{rows} × {columns}')} numbers; at most {limits.rows} rows, {limits.columns} columns and "
+            f"{limits.entries} numbers are taken. Use a part of it.",
+            rows=rows,
+            columns=columns,
+        )
+
+
+def _check_npy(content: bytes, name: str, limits: Limits) -> None:
+    """Raises BadInput unless this is a whole .npy file of a matrix of real numbers within the limits."""
+    header = npy_header(io.BytesIO(content), _NPY_HEADER)
+    if header is None:
+        raise BadInput(f"{name!r} is no .npy file of numbers; write it with numpy.save.")
+    shape, dtype, start = header
+    if dtype.kind not in "fiub":
+        raise BadInput(f"{name!r} holds {_short(str(dtype))}, not real numbers; save an array of floats or integers.")
+    if any(length < 0 or isinstance(length, bool) for length in shape):
+        raise BadInput(
+            f"{name!r} declares the shape {_short(str(shape))}; lengths are numbers from 0 on. Write it with numpy.save."
+        )
+    if len(shape) != 2:
+        raise BadInput(
+            f"{name!r} holds an array of shape {_short(str(shape))}; expected (samples, features). Save x.reshape(len(x), -1)."
+        )
+    check_size(limits, *shape, name)
+    declared, held = math.prod(shape) * dtype.itemsize, len(content) - start
+    if declared != held:
+        raise BadInput(f"{name!r} declares {declared} bytes of numbers and holds {held}: it is damaged. Write it anew.")
+
+
+def _checked_delimiter(content: bytes, name: str, limits: Limits) -> str:
+    """The delimiter of a .csv file whose lines are short, complete, and of equally many cells."""
+    marks = max(content.count(b"\n"), content.count(b"\r"))
+    if marks > limits.rows + _SPARE_LINES:
+        raise BadInput(f"{name!r} has {marks} lines; at most {limits.rows} are taken. Use a part of it.", lines=marks)
+    delimiter, first, rows = "", 0, 0
+    for number, line in _short_lines(content, name, limits):
+        if not line or (not rows and (not line.strip() or line.lstrip().startswith("#"))):
+            continue  # as `_csv` does
+        delimiter = delimiter or _delimiter(line)
+        cells = _cells(line, delimiter, f"Line {number} of {name!r}")
+        first, rows = first or cells, rows + 1
+        if cells != first:
+            raise BadInput(
+                f"Line {number} of {name!r} has {cells} cells, the first has {first}; give every line as many."
+            )
+    if rows < limits.fewest:
+        raise BadInput(
+            f"{name!r} has too few lines with numbers, {rows}: at least {limits.fewest} samples are needed, a row each."
+        )
+    check_size(limits, max(rows - 1, limits.fewest), first, name)  # one line may hold names
+    return delimiter
+
+
+def _short_lines(content: bytes, name: str, limits: Limits) -> Iterator[tuple[int, str]]:
+    """(number, line without its end), from 1; a line that is too long is never decoded whole."""
+    longest = limits.columns * _CELL
+    text, number = io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig", newline=""), 0
+    try:
+        while line := text.readline(longest + 1):
+            number += 1
+            if "\0" in line:
+                raise BadInput(f"{name!r} is not text: line {number} holds a zero byte. Save it as CSV in UTF-8.")
+            if len(line) > longest:
+                raise BadInput(
+                    f"Line {number} of {name!r} has more than {longest} characters; at most {limits.columns} columns are taken."
+                )
+            yield number, line.rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{name!r} is not text in UTF-8; save it as CSV in UTF-8.") from error
+
+
+def _delimiter(line: str) -> str:
+    """A tab if there is one, else a semicolon, else a comma, which may be part of a decimal such as 0,5."""
+    plain = re.sub(r'"[^"]*"', "", line)
+    return next((mark for mark in "\t;" if mark in plain), ",")
+
+
+def _cells(line: str, delimiter: str, where: str) -> int:
+    """The number of cells. A cell is quoted as a whole or not at all; readers differ on other quotes."""
+    if '"' in line:
+        whole = rf'(?:(?<=^)|(?<={delimiter}))"[^"]*"(?={delimiter}|$)'
+        line = re.sub(whole, lambda cell: "x" * len(cell[0]), line)
+        if '"' in line:
+            raise BadInput(f"{where} has a quotation mark inside a cell or one that is not closed; remove it.")
+    if len(line) - line.rfind(delimiter) - 1 > _LAST_CELL:
+        raise BadInput(f"{where} ends in a cell of more than {_LAST_CELL} characters, which is no number and no label.")
+    return line.count(delimiter) + 1
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"

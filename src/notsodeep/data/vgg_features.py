@@ -1,4 +1,4 @@
-"""CIFAR-10 through VGG-19: the features that the papers classify."""
+"""Features of CIFAR-10 by VGG-19, which the papers classify."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from notsodeep.arguments import count
 from notsodeep.data.cache import cache_folder, md5_of
 from notsodeep.data.image_sets import FEATURES, images as load_images
 from notsodeep.errors import BadInput
 from notsodeep.runtime.files import output_folder, write_whole
 from notsodeep.runtime.progress import bar
 
-# ImageNet's, a colour channel each: what VGG-19 was trained with.
+# Of ImageNet, by colour channel: VGG-19 was trained with them.
 _MEAN = (0.485, 0.456, 0.406)
 _DEVIATION = (0.229, 0.224, 0.225)
-_LAST_RELU = 35
-"""Of torchvision's vgg19().features: the ReLU after the 16th convolution; 36 is the last pool."""
+_LAST_RELU = 35  # index in torchvision's vgg19().features: the ReLU after the 16th convolution; 36 is the last pool
 
 
 def vgg19_features(
     images: Tensor, network: Callable[[Tensor], Tensor] | None = None, batch: int = 256, progress: bool = True
 ) -> Tensor:
-    """Images (n, 3072) or (n, 3, 32, 32) in [0, 1] → (n, 2048), float16: the output of the 16th convolution after ReLU,
-    512 × 2 × 2, flattened. `network` maps normalised (b, 3, 32, 32) to features; by default it is torchvision's VGG-19 with
-    its ImageNet weights, which torchvision downloads."""
+    """Features (n, 2048), float16, of images (n, 3072) or (n, 3, 32, 32) in [0, 1]: the output of the 16th convolution after
+    ReLU, 512 × 2 × 2, flattened. `network` maps normalised (b, 3, 32, 32) to features; by default it is torchvision's VGG-19
+    with its ImageNet weights, which torchvision downloads."""
     if images.shape[1:] not in [(3072,), (3, 32, 32)] or len(images) == 0:
         raise BadInput(f"The images have shape {tuple(images.shape)}; expected (n, 3072) or (n, 3, 32, 32).")
-    if batch < 1:
-        raise BadInput(f"batch = {batch} must be at least 1.")
+    batch = count(batch, "batch")
     low, high = float(images.min()), float(images.max())
     if not (low >= 0.0 and high <= 1.0):
         raise BadInput(f"The images lie in [{low:g}, {high:g}], not in [0, 1]; divide bytes by 255.")
@@ -59,7 +58,7 @@ def vgg19() -> nn.Module:
         from torchvision import models
     except ImportError:
         raise BadInput("VGG-19 features need torchvision: pip install 'notsodeep[vision]'.") from None
-    except RuntimeError as error:  # a torchvision built for another torch fails so
+    except RuntimeError as error:  # of a torchvision that was built for another torch
         raise BadInput(
             f"torchvision does not fit torch {torch.__version__}: {error}. Install a matching one."
         ) from error
@@ -74,10 +73,10 @@ def vgg19() -> nn.Module:
 def make_features(
     folder: Path | None = None, network: Callable[[Tensor], Tensor] | None = None, progress: bool = True
 ) -> Path:
-    """Compute the features of all of CIFAR-10 and write cifar10-vgg19/features.npz into `folder` (default: the cache), with
-    its MD5 sum beside it."""
+    """Compute the features of all of CIFAR-10 and write cifar10-vgg19/features.npz, and its MD5 sum, into `folder`, by default
+    the cache."""
     path = (folder or cache_folder()) / FEATURES.path
-    # Asked for before the long computation: all that can be missing is missing now.
+    # Before the long computation, as these may be missing.
     pictures = {split: load_images("cifar10", split) for split in ("train", "test")}
     network = network or vgg19()
     output_folder(path.parent)
@@ -85,8 +84,8 @@ def make_features(
     for split, (x, y) in pictures.items():
         arrays[f"x_{split}"] = vgg19_features(x, network, progress=progress).numpy()
         arrays[f"y_{split}"] = y.numpy().astype(np.uint8)
-    beside = path.with_name(path.name + ".md5")
-    beside.unlink(missing_ok=True)  # never the old sum beside the new file
+    sums = path.with_name(path.name + ".md5")
+    sums.unlink(missing_ok=True)  # the old sum must not meet the new file
     write_whole(path, lambda to: np.savez_compressed(to, **arrays))
-    write_whole(beside, lambda to: to.write_text(f"{md5_of(path)}  {path.name}\n"))
+    write_whole(sums, lambda to: to.write_text(f"{md5_of(path)}  {path.name}\n"))
     return path

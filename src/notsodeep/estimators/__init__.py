@@ -1,8 +1,14 @@
 """scikit-learn estimators of DEQs, of their explicit twins and of their kernels; `estimators.gp` has the GPyTorch kernel."""
 
-from notsodeep.estimators.features import DEQFeatures, ExplicitFeatures
 from notsodeep.estimators.kernel_ridge import ImplicitKernelClassifier, ImplicitKernelRidge
-from notsodeep.estimators.networks import DEQClassifier, DEQRegressor, ExplicitClassifier, ExplicitRegressor
+from notsodeep.estimators.networks import (
+    DEQClassifier,
+    DEQFeatures,
+    DEQRegressor,
+    ExplicitClassifier,
+    ExplicitFeatures,
+    ExplicitRegressor,
+)
 
 ESTIMATORS = (
     DEQClassifier,

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.activations import ActivationLike
-from notsodeep.arguments import choice, norm, positive
+from notsodeep.arguments import norm, positive
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
-from notsodeep.kernels.exact.solver import pair_equation
+from notsodeep.kernels.exact.solver import equation_of_norms
+from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.statistics import squared_norms
 
 try:
     from gpytorch.constraints import Interval, Positive
@@ -28,12 +30,20 @@ _SMALLEST = 1e-4
 class DEQKernel(Kernel):  # type: ignore[misc]
     """k(x, x') = G* or Θ* of a DEQ, with σ_a² and σ_b² as parameters that a marginal likelihood can choose.
 
-    ``var_a`` stays admissible: between 1e-4 and ``largest_var_a``, which is 1/(4L²) unless given, the bound below which a
-    network of any large width contracts. The activation is centred for data of root mean square norm ``tau0``; scale your
-    inputs so, or say what theirs is. ``kernel`` is "conjugate" or "tangent".
+    The values are those of `conjugate_kernel` and `tangent_kernel`, exact to round-off. Derivatives in σ_a² and σ_b² are
+    central differences of them, with an error of about 1e-8. Inputs get no gradient.
 
-    The values are those of `conjugate_kernel` and `tangent_kernel`. Their derivatives in σ_a² and σ_b² are central differences
-    of these, which are exact to round-off, so that they are good to 1e-8 or so. Inputs get no gradient.
+    Args:
+        activation: φ: a name, an `Activation`, or any torch callable; it is centred at `tau0`.
+        var_a: The initial σ_a², above 1e-4 and below `largest_var_a`, between which it stays.
+        var_b: The initial σ_b²; 1 − σ_a² by default.
+        kernel: "conjugate" or "tangent".
+        tau0: The root mean square norm of the inputs.
+        largest_var_a: The bound of σ_a²; by default 1/(4L²), below which a network of any large width contracts.
+        active_dims: The features that the kernel uses, as in GPyTorch.
+
+    Raises:
+        BadInput: If σ_a² is out of bounds, or no kernel exists at `largest_var_a`.
     """
 
     has_lengthscale = False
@@ -51,7 +61,7 @@ class DEQKernel(Kernel):  # type: ignore[misc]
     ) -> None:
         super().__init__(active_dims=active_dims)
         net = Implicit(activation, var_a, var_b)
-        choice(kernel, "kernel", ("conjugate", "tangent"))
+        as_kernel(kernel, OF_OUTPUTS)
         self.largest_var_a = _largest(net, largest_var_a, tau0)
         self.phi, self.kernel, self.tau0 = net.phi, kernel, norm(tau0)
         for name, value, constraint in (
@@ -94,11 +104,11 @@ class DEQKernel(Kernel):  # type: ignore[misc]
         self.initialize(**{name: constraint.inverse_transform(torch.as_tensor(float(value)).to(raw).expand_as(raw))})
 
     def implicit(self) -> Implicit:
-        """The network of the parameters as they are now."""
+        """The network with the current parameters."""
         return Implicit(self.phi, self.var_a.item(), self.var_b.item())
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **_: Any) -> Tensor:
-        """(…, n1, n2), or the diagonal (…, n) of it."""
+        """The kernel (…, n1, n2) of x1 (…, n1, p) and x2 (…, n2, p), or with `diag` its diagonal (…, n)."""
         if x1.requires_grad or x2.requires_grad:
             raise BadInput("DEQKernel has derivatives in σ_a² and σ_b², not in its inputs; detach them.")
         if x1.ndim > 2 or x2.ndim > 2:
@@ -110,11 +120,11 @@ class DEQKernel(Kernel):  # type: ignore[misc]
         return found
 
     def values(self, var_a: float, var_b: float, x1: Tensor, x2: Tensor, diag: bool) -> Tensor:
-        """The kernel for given variances."""
+        """The kernel of two sets of samples for given variances."""
         net = Implicit(self.phi, var_a, var_b)
         same = x1.shape == x2.shape and torch.equal(x1, x2)
         if diag and same:
-            exact = pair_equation(net, x1.double(), self.tau0).diagonal(slice(None))
+            exact = equation_of_norms(net, squared_norms(x1), self.tau0).diagonal(slice(None))
             diagonal: Tensor = getattr(exact, self.kernel).to(x1)
             return diagonal
         compute = conjugate_kernel if self.kernel == "conjugate" else tangent_kernel
@@ -123,7 +133,7 @@ class DEQKernel(Kernel):  # type: ignore[misc]
 
 
 def _largest(net: Implicit, given: float | None, tau0: float) -> float:
-    """The bound of var_a: 1/(4L²), or the one given, if the kernel exists up to there."""
+    """The bound of var_a: 1/(4L²), or the given one if the kernel exists there."""
     if given is None:
         if net.contraction_bound <= _SMALLEST:
             raise BadInput(
@@ -139,7 +149,7 @@ def _largest(net: Implicit, given: float | None, tau0: float) -> float:
 
 
 class _Values(torch.autograd.Function):
-    """The kernel as a function of two numbers."""
+    """The kernel as a differentiable function of σ_a² and σ_b²."""
 
     @staticmethod
     def forward(  # type: ignore[override]
@@ -160,7 +170,7 @@ class _Values(torch.autograd.Function):
             h = _STEP * ctx.at[which]
             ahead, behind = ([theta + side * h * (k == which) for k, theta in enumerate(ctx.at)] for side in (1, -1))
             wide = [x.double() for x in ctx.inputs]
-            with warnings.catch_warnings():  # about a σ_a² a little beyond the one that was asked for
+            with warnings.catch_warnings():  # of a σ_a² slightly above the one asked for
                 warnings.simplefilter("ignore", NumericsWarning)
                 change = ctx.kernel.values(*ahead, *wide, ctx.diag) - ctx.kernel.values(*behind, *wide, ctx.diag)
             slopes.append(ctx.like.new_full((1,), float((change * grad.double()).sum()) / (2.0 * h)))

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import choice
-from notsodeep.estimators.inputs import radius, ridges
-from notsodeep.estimators.tasks import Classifies, Learner, Regresses
+from notsodeep.data.targets import regression_targets
+from notsodeep.estimators.base import Classifies, Learner, Regresses, radius, ridges
 from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.kernels.structured.equivalent import equivalent_cross, equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_cross, sharp_kernel
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
-from notsodeep.models.training.objective import targets_of
+from notsodeep.linalg.ridge import kernel_ridge
 from notsodeep.models.training.readout import in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import MixtureStatistics
@@ -26,7 +27,7 @@ Gram = Tensor | LowRankPlusDiagonal
 
 @dataclass(frozen=True)
 class _Form:
-    """A kernel of x with itself, and of new samples with x; both centred at τ0 of x."""
+    """Functions for the kernel of x with itself and of new samples with x, centred at τ0 of x."""
 
     square: Callable[[Implicit, Tensor, str, float], Gram]
     cross: Callable[[Implicit, Tensor, Tensor, str, float], Tensor]
@@ -54,34 +55,25 @@ _FORMS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class _KernelRidge(Learner):
-    """α = (K + λI)⁻¹ (y − ȳ), λ = ridge·tr K/n; new samples get k·α + ȳ."""
+    """Kernel ridge regression of centred targets."""
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        kernel: str = "conjugate",
-        form: str = "exact",
-        ridge: float | None = None,
-        standardise: bool = True,
-    ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
-        self.kernel = kernel
-        self.form = form
-        self.ridge = ridge
-        self.standardise = standardise
+    activation: Any = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    kernel: str = "conjugate"
+    form: str = "exact"
+    ridge: float | None = None
+    standardise: bool = True
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         choice(self.form, "form", _FORMS)
-        choice(self.kernel, "kernel", ("conjugate", "tangent"))
-        targets = targets_of(y, outputs).to(x.dtype)
+        as_kernel(self.kernel, OF_OUTPUTS)
+        targets = regression_targets(y, outputs).to(x.dtype)
         self.tau0_ = radius(x)
         gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
-        alpha, self.ridge_ = _solve(gram, targets - targets.mean(0), ridges(self.ridge))
+        alpha, self.ridge_ = kernel_ridge(gram, targets - targets.mean(0), ridges(self.ridge))
         self.X_fit_, self.dual_coef_, self.intercept_ = (part.numpy() for part in (x, alpha, targets.mean(0)))
 
     def _outputs(self, x: Tensor) -> Tensor:
@@ -93,42 +85,28 @@ class _KernelRidge(Learner):
 class ImplicitKernelRidge(Regresses, _KernelRidge):
     """Predict numbers by kernel ridge regression with the kernel of an infinitely wide DEQ.
 
-    `kernel` is "conjugate" or "tangent"; `form` is "exact", "sharp" or "equivalent" (see `sharp_kernel`, `equivalent_kernel`).
-    `ridge` is relative to the kernel's mean diagonal; None takes the one of the smallest leave-one-out error.
+    α = (K + λI)⁻¹ (y − ȳ) with λ = ridge·tr K/n; a new sample gets k·α + ȳ.
+
+    Args:
+        activation: φ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a².
+        var_b: σ_b²; 1 − σ_a² by default.
+        kernel: "conjugate" or "tangent".
+        form: "exact", "sharp" (see `sharp_kernel`) or "equivalent" (see `equivalent_kernel`).
+        ridge: λ relative to the mean diagonal of K; None takes the one of the smallest leave-one-out error.
+        standardise: Whether to centre X and divide it by its root mean square norm.
     """
 
 
 class ImplicitKernelClassifier(Classifies, _KernelRidge):
-    """Classify by kernel ridge regression on one-hot classes; the parameters are those of `ImplicitKernelRidge`."""
+    """Classify by kernel ridge regression on one-hot classes, with the kernel of an infinitely wide DEQ.
 
-
-def _solve(gram: Gram, targets: Tensor, ridges: tuple[float, ...]) -> tuple[Tensor, float]:
-    """(K + λI)⁻¹ T, and the ridge: the one of the smallest leave-one-out error, α_i/(K + λI)⁻¹_ii, where there are several."""
-    n = gram.shape[0]
-    mean = float(gram.trace() if isinstance(gram, LowRankPlusDiagonal) else gram.diagonal().sum()) / n
-    if len(ridges) == 1:
-        return _solved(gram, ridges[0] * mean, targets)[0], ridges[0]
-    if not isinstance(gram, LowRankPlusDiagonal):
-        values, vectors = torch.linalg.eigh(gram.double())
-        along, shares = vectors.T @ targets.double(), vectors.square()
-    best, error = (targets, ridges[0]), float("inf")
-    for ridge in ridges:
-        level = ridge * mean
-        if isinstance(gram, LowRankPlusDiagonal):
-            alpha, inverse = _solved(gram, level, targets)
-        else:
-            shrink = 1.0 / (values.clamp(min=0.0) + level)
-            alpha, inverse = (vectors @ (shrink[:, None] * along)).to(targets), shares @ shrink
-        missed = float((alpha.double() / inverse.double()[:, None]).square().sum())
-        if missed < error:
-            best, error = (alpha, ridge), missed
-    return best
-
-
-def _solved(gram: Gram, level: float, targets: Tensor) -> tuple[Tensor, Tensor]:
-    if isinstance(gram, LowRankPlusDiagonal):
-        shifted = gram.add_ridge(level)
-        return shifted.solve(targets), shifted.inverse_diagonal()
-    dense = gram.double()
-    dense.diagonal().add_(level)
-    return torch.linalg.solve(dense, targets.double()).to(targets), dense.new_zeros(0)
+    Args:
+        activation: φ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a².
+        var_b: σ_b²; 1 − σ_a² by default.
+        kernel: "conjugate" or "tangent".
+        form: "exact", "sharp" (see `sharp_kernel`) or "equivalent" (see `equivalent_kernel`).
+        ridge: λ relative to the mean diagonal of K; None takes the one of the smallest leave-one-out error.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+    """

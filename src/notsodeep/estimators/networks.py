@@ -1,53 +1,50 @@
-"""Networks with scikit-learn's manners: a DEQ, or the explicit network matched to it, that classifies or predicts numbers."""
+"""Networks as scikit-learn estimators: a DEQ, or the explicit network matched to it, to classify, regress or transform."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_random_state
 from torch import Tensor, nn
 
-from notsodeep.arguments import count, positive
-from notsodeep.estimators.inputs import build_deq, build_matched, generator, ridges
-from notsodeep.estimators.tasks import Classifies, Learner, Regresses
+from notsodeep.arguments import count, instance, positive
+from notsodeep.estimators.base import Classifies, Learner, Regresses, Standardised, radius, ridges
+from notsodeep.matching.design import design
+from notsodeep.models.deq import DEQ
+from notsodeep.models.enn import ENN
 from notsodeep.models.training.fit import fit as train
 from notsodeep.models.training.objective import Batches
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
+from notsodeep.theory.architecture import Explicit, Implicit
+
+_TRIAL_SAMPLES = 300
 
 
+@dataclass(eq=False, repr=False)
 class _Network(Learner):
-    """A network whose readout is fitted in closed form and which is then, if asked, trained as a whole."""
+    """A network whose readout is fitted in closed form; with `epochs`, all weights are trained afterwards."""
 
-    def __init__(
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        width: int = 512,
-        ridge: float | None = None,
-        epochs: int = 0,
-        rate: float = 1e-2,
-        batch_size: int = 128,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.activation = activation
-        self.var_a = var_a
-        self.var_b = var_b
-        self.width = width
-        self.ridge = ridge
-        self.epochs = epochs
-        self.rate = rate
-        self.batch_size = batch_size
-        self.standardise = standardise
-        self.random_state = random_state
+    activation: Any = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    width: int = 512
+    ridge: float | None = None
+    epochs: int = 0
+    rate: float = 1e-2
+    batch_size: int = 128
+    standardise: bool = True
+    random_state: Any = None
 
     @abstractmethod
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
-        draw, epochs = generator(self.random_state), count(self.epochs, "epochs", least=0)
+        draw, epochs = _generator(self.random_state), count(self.epochs, "epochs", least=0)
         self.network_ = self._build(x, outputs, draw)
         self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges(self.ridge)).ridge
         if epochs:
@@ -62,45 +59,182 @@ class _Network(Learner):
 
 class _Deq(_Network):
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
-        return build_deq(self._implicit(), x, self.width, outputs, draw)
+        return _deq(self._implicit(), x, self.width, outputs, draw)
 
 
+@dataclass(eq=False, repr=False)
 class _Matched(_Network):
-    def __init__(  # scikit-learn reads the parameters off this line
-        self,
-        activation: Any = "relu",
-        var_a: float = 0.2,
-        var_b: float | None = None,
-        family: str = "auto",
-        width: int = 512,
-        ridge: float | None = None,
-        epochs: int = 0,
-        rate: float = 1e-2,
-        batch_size: int = 128,
-        standardise: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(activation, var_a, var_b, width, ridge, epochs, rate, batch_size, standardise, random_state)
-        self.family = family
+    family: str = "auto"
 
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
-        return build_matched(self._implicit(), self.family, x, self.width, outputs, draw)
+        return _matched(_design(self._implicit(), self.family, x), x, self.width, outputs, draw)
 
 
 class DEQClassifier(Classifies, _Deq):
     """Classify with a DEQ: random features z*, a ridge readout of one-hot classes, then `epochs` of training on all weights.
 
-    `ridge=None` takes the one of the smallest leave-one-out error. With `epochs=0`, the default, the features stay as drawn.
+    Args:
+        activation: φ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a².
+        var_b: σ_b²; 1 − σ_a² by default.
+        width: The number of units.
+        ridge: The ridge of the readout, relative to the mean square of a feature; None takes the one of the smallest
+            leave-one-out error.
+        epochs: Epochs of training; with 0 the features stay as they were drawn.
+        rate: The learning rate of AdamW.
+        batch_size: Samples per step of training.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+        random_state: The seed of the weights and of the order of samples.
     """
 
 
 class DEQRegressor(Regresses, _Deq):
-    """Predict numbers with a DEQ; the parameters are those of `DEQClassifier`."""
+    """Predict numbers with a DEQ: random features z*, a ridge readout, then `epochs` of training on all weights.
+
+    Args:
+        activation: φ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a².
+        var_b: σ_b²; 1 − σ_a² by default.
+        width: The number of units.
+        ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
+        epochs: Epochs of training; with 0 the features stay as they were drawn.
+        rate: The learning rate of AdamW.
+        batch_size: Samples per step of training.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+        random_state: The seed of the weights and of the order of samples.
+    """
 
 
 class ExplicitClassifier(Classifies, _Matched):
-    """Classify with the explicit network that is matched to the DEQ of the same parameters; `family` as in `design`."""
+    """Classify with the explicit network that is matched to the DEQ of the same parameters.
+
+    Args:
+        activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a² of the DEQ.
+        var_b: σ_b² of the DEQ; 1 − σ_a² by default.
+        width: The number of units of each layer.
+        ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
+        epochs: Epochs of training; with 0 the features stay as they were drawn.
+        rate: The learning rate of AdamW.
+        batch_size: Samples per step of training.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+        random_state: The seed of the weights and of the order of samples.
+        family: The family of the explicit network, as in `design`.
+    """
 
 
 class ExplicitRegressor(Regresses, _Matched):
-    """Predict numbers with the explicit network that is matched to the DEQ of the same parameters."""
+    """Predict numbers with the explicit network that is matched to the DEQ of the same parameters.
+
+    Args:
+        activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a² of the DEQ.
+        var_b: σ_b² of the DEQ; 1 − σ_a² by default.
+        width: The number of units of each layer.
+        ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
+        epochs: Epochs of training; with 0 the features stay as they were drawn.
+        rate: The learning rate of AdamW.
+        batch_size: Samples per step of training.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+        random_state: The seed of the weights and of the order of samples.
+        family: The family of the explicit network, as in `design`.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised):
+    """A transformer to the features of a network with random weights."""
+
+    activation: Any = "relu"
+    var_a: float = 0.2
+    var_b: float | None = None
+    width: int = 512
+    standardise: bool = True
+    random_state: Any = None
+
+    @abstractmethod
+    def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module: ...
+
+    def fit(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002 (scikit-learn passes it)
+        """Take the mean and scale of samples X (n, p), draw the weights, and return the estimator."""
+        x = self._fit_inputs(X)
+        self.network_ = self._build(x, _generator(self.random_state))
+        self._n_features_out = self.width
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The features of samples X (n, p), (n, width)."""
+        x = self._inputs(X)
+        features = in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))
+        return features.to(x.dtype).numpy()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class DEQFeatures(_Features):
+    """z* of a DEQ with random weights: features whose inner products approach its conjugate kernel as the width grows.
+
+    Args:
+        activation: φ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a².
+        var_b: σ_b²; 1 − σ_a² by default.
+        width: The number of features.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+        random_state: The seed of the weights.
+    """
+
+    def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
+        return _deq(self._implicit(), x, self.width, None, draw)
+
+
+@dataclass(eq=False, repr=False)
+class ExplicitFeatures(_Features):
+    """Features of the explicit network that is matched to a DEQ: nearly the same kernel, without the DEQ's iterations.
+
+    Args:
+        activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
+        var_a: σ_a² of the DEQ.
+        var_b: σ_b² of the DEQ; 1 − σ_a² by default.
+        width: The number of features.
+        standardise: Whether to centre X and divide it by its root mean square norm.
+        random_state: The seed of the weights.
+        family: The family of the explicit network, as in `design`.
+    """
+
+    family: str = "auto"
+
+    def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
+        return _matched(_design(self._implicit(), self.family, x), x, self.width, None, draw)
+
+
+def _deq(net: Implicit, x: Tensor, width: int, outputs: int | None, draw: torch.Generator) -> nn.Module:
+    bias = outputs is not None
+    return DEQ(net, x.shape[1], width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype, tau0=radius(x))
+
+
+def _matched(explicit: Explicit, x: Tensor, width: int, outputs: int | None, draw: torch.Generator) -> nn.Module:
+    return ENN(explicit, x.shape[1], width, outputs, readout_bias=outputs is not None, generator=draw, dtype=x.dtype)
+
+
+def _design(net: Implicit, family: str, x: Tensor) -> Explicit:
+    instance(family, str, "family", "a word, as in design(family='auto')")  # the cache needs hashable arguments
+    known = _design_by_radius(net, family, radius(x))
+    if known is not None:
+        return known
+    return design(net, x=x[:_TRIAL_SAMPLES], tau0=radius(x), family=family).explicit
+
+
+@lru_cache(maxsize=256)
+def _design_by_radius(net: Implicit, family: str, tau0: float) -> Explicit | None:
+    """The design if it depends on τ0 alone, as cross-validation asks for it many times; the length of a Hermite design depends
+    on the data."""
+    found = design(net, tau0=tau0, family=family)
+    return None if found.family.startswith("hermite") and ":" not in family else found.explicit
+
+
+def _generator(random_state: Any) -> torch.Generator:
+    """A torch generator from scikit-learn's `random_state`."""
+    return torch.Generator().manual_seed(int(check_random_state(random_state).randint(2**31 - 1)))

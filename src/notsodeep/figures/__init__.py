@@ -1,1 +1,1 @@
-"""Figures: the only place that imports a plotting library."""
+"""Figures of designs and of the explorer, and the style of all figures."""

@@ -1,4 +1,4 @@
-"""A design as a picture: the spectra of the kernels, and the activations."""
+"""The figure of a design: spectra of the kernels, and the activations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,17 @@ _BINS = 60
 
 
 def design_figure(design: Design, spectra: dict[str, torch.Tensor], gap: float | None = None) -> Figure:
-    """Left, the eigenvalues of the DEQ's kernel, of the designed network's and of the undesigned one's (`spectra`: "deq",
-    "explicit", "undesigned") and the gap, if not that of the design's own data; right, the DEQ's activation and the designed
-    ones."""
+    """Spectra on the left, activations of the DEQ and of the designed network on the right.
+
+    Args:
+        design: the design.
+        spectra: eigenvalues of the kernels of the DEQ ("deq"), the designed ("explicit") and the undesigned network
+            ("undesigned").
+        gap: the gap between the first two kernels; None for the one that the design measured.
+
+    Returns:
+        The figure.
+    """
     with style():
         figure = Figure(figsize=(11, 4.4), layout="constrained")
         left, right = figure.subplots(1, 2)

@@ -1,7 +1,7 @@
-"""The explorer's figures, for a browser: on no background, in colours that stand on light and on dark.
+"""The explorer's figures for a browser: without a background, in colours that are clear on light and on dark.
 
-They are plotly's, as the plain dictionaries that a browser gets: to check every field of them first, as plotly's own classes
-do, would take longer than the kernels."""
+They are plotly's, as plain dictionaries: plotly's own classes check every field, which takes longer than the kernels.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_SHOWN = 3.2  # σ_a², on the map
 
 
 def spectra_figure(spectra: dict[str, torch.Tensor], letter: str) -> Figure:
-    """How many eigenvalues lie in each of equal bins of their logarithm: the DEQ's filled, the networks' as lines on it."""
+    """Histograms of the eigenvalues in bins of equal logarithmic width: the DEQ's filled, the networks' as lines on it."""
     values = {name: spectrum.numpy() for name, spectrum in spectra.items()}
     top = max(v.max() for v in values.values())
     values = {name: np.maximum(v, 1e-12 * top) for name, v in values.items()}
@@ -47,7 +47,7 @@ def spectra_figure(spectra: dict[str, torch.Tensor], letter: str) -> Figure:
 
 
 def activations_figure(phi: Activation, layers: tuple[Activation, ...], tau: float) -> Figure:
-    """φ of the DEQ, centred, under the activations of the designed network, over three deviations of a pre-activation."""
+    """The DEQ's centred φ and the designed network's activations on it, over three deviations of a pre-activation."""
     x = torch.linspace(-3.0 * tau, 3.0 * tau, 301, dtype=torch.float64)
     figure = _figure("pre-activation", "activation")
     figure["data"].append(_scatter(x, phi(x), name="DEQ: φ", line={"color": DEQ, "width": 6}))
@@ -58,7 +58,7 @@ def activations_figure(phi: Activation, layers: tuple[Activation, ...], tau: flo
 
 
 def gap_figure(points: list[tuple[int, float]], guided: bool = True) -> Figure:
-    """The gap against n on log-log axes, if `guided` beside the slope −½ of the theorem."""
+    """The gap against n on log-log axes, with a line of the theorem's slope −½ if `guided`."""
     figure = _figure("samples n", "gap", x_log=True, y_log=True)
     n, gap = [n for n, _ in points], [max(gap, _ROUND_OFF) for _, gap in points]
     guide = [gap[0] * math.sqrt(n[0] / k) for k in n]
@@ -74,7 +74,7 @@ def gap_figure(points: list[tuple[int, float]], guided: bool = True) -> Figure:
 
 
 def boundaries_figure(rows: list[tuple[str, float, float, float]], chosen: str, var_a: float) -> Figure:
-    """One bar for each activation, of three parts: networks contract; the kernel is stable; it exists. A line at σ_a²."""
+    """A bar for each activation, up to where networks contract, the kernel is stable, and it exists; a line at σ_a²."""
     figure = _figure(f"σ_a² (the line: {var_a:g})", "")
     names = [name for name, *_ in rows]
     before = np.zeros(len(rows))

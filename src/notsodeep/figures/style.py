@@ -1,4 +1,4 @@
-"""One style for every figure: readable in grey, at half size, and on screen."""
+"""The style of every figure, readable in grey, at half size and on screen, and the files of a figure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from notsodeep.runtime.files import write_whole
 
-# Told apart by lightness alone, so that they survive a grey printer; lines differ in dash as well.
+# Colours differ in lightness, which survives a grey printer; lines differ in dash as well.
 DEQ, EXPLICIT, UNDESIGNED = "#9db4cc", "#b3261e", "#333333"
 DEQ_LINE, RESCALED, FLOOR, REFERENCE = "#5b7fa6", "#b07d12", "#c8c8c8", "#8a8a8a"
 
@@ -33,12 +33,13 @@ _RC: dict[Any, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
+    """Draw with this package's settings of matplotlib."""
     with mpl.rc_context(_RC):
         yield
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """`name`.png and `name`.svg in the folder: the same bytes for the same figure, so without a date."""
+    """Write `name`.png and `name`.svg into the folder; without a date, so the same figure gives the same bytes."""
 
     def write(kind: str) -> Path:
         options: dict[str, Any] = {"format": kind, "dpi": 150} | ({"metadata": {"Date": None}} if kind == "svg" else {})

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.fixed_points.activated import ActivatedRows, Slopes
 from notsodeep.fixed_points.capture import transforms_active
-from notsodeep.fixed_points.precision import Stage, tf32
+from notsodeep.fixed_points.layout import Map
+from notsodeep.fixed_points.plan import Stage, tf32
+from notsodeep.fixed_points.splitting import ActivatedRows, Slopes
 from notsodeep.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
-
-Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class AffineStep:
     """step(s, W, u) = φ(s Wᵀ + u), rows of s and u samples; `bind` gives the map for one W and u."""
 
-    phi: Function
+    phi: Map
 
     def __call__(self, s: Tensor, weight: Tensor, u: Tensor) -> Tensor:
         # A product and a sum: on a CPU faster than one addmm, which first copies u.
@@ -67,7 +66,7 @@ class AffineMap:
     tenth of the tolerance the next product is in full precision again.
     """
 
-    def __init__(self, phi: Function, weight: Tensor, u: Tensor) -> None:
+    def __init__(self, phi: Map, weight: Tensor, u: Tensor) -> None:
         self.phi, self.weight, self.u = phi, weight, u
         self.latest: tuple[Tensor, Tensor] | None = None
         self.remember = True
@@ -113,7 +112,7 @@ class AffineMap:
 
         return (Stage(rough, BFLOAT16_FLOOR), Stage(refined))
 
-    def _carried_on(self, s: Tensor, product: Function, budget: float) -> Tensor | None:
+    def _carried_on(self, s: Tensor, product: Map, budget: float) -> Tensor | None:
         """W s + u from its last value, or None where that would not be exact enough."""
         if self.latest is None:
             return None

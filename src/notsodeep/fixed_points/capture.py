@@ -7,11 +7,12 @@ needs none of this: it follows the graph of the last evaluation, whatever f is m
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -19,7 +20,23 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from notsodeep.errors import BadInput
-from notsodeep.fixed_points.eager import eager
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def eager(function: F) -> F:
+    """`function` as a break in a graph compiled around it: a loop that runs until it has converged is no graph.
+
+    torch's compiler takes a second to import, so it is asked only where it is at work.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_dynamo_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return cast(F, call)
 
 
 class _Active(threading.local):

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from notsodeep.arguments import count, function, generator as checked_generator
 from notsodeep.errors import BadInput, warn
-from notsodeep.fixed_points.coupling import rows_depend
-from notsodeep.fixed_points.layout import Layout
-from notsodeep.fixed_points.precision import HALF
-from notsodeep.fixed_points.tracked import Graph
+from notsodeep.fixed_points.graph import Graph
+from notsodeep.fixed_points.layout import HALF, Layout
+from notsodeep.fixed_points.progress import rows_depend
 from notsodeep.linalg.eigen import spectral_radii
 
 

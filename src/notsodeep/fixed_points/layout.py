@@ -17,6 +17,9 @@ from notsodeep.arguments import is_whole, shown
 from notsodeep.errors import BadInput
 from notsodeep.tolerances import EQUILIBRIUM_RTOL
 
+Map = Callable[[Tensor], Tensor]
+HALF = (torch.float16, torch.bfloat16)
+
 
 @dataclass(frozen=True)
 class Layout:

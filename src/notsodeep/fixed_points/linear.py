@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.arrays import refuse_unreadable
+from notsodeep.arrays import check_dense
 from notsodeep.errors import BadInput
+from notsodeep.fixed_points.layout import HALF, Map
 
-Apply = Callable[[Tensor], Tensor]
 _POWER_STEPS = 12
 
 
@@ -30,7 +30,7 @@ class Linear(ABC):
         """Wᵀ."""
 
     @abstractmethod
-    def resolvent(self, alpha: float, like: Tensor) -> Apply:
+    def resolvent(self, alpha: float, like: Tensor) -> Map:
         """v ↦ (I + α(I − W))⁻¹ v for states of the shape of `like`; what can be prepared once is prepared here."""
 
     def require_fit(self, shape: Sequence[int], dtype: torch.dtype) -> None:  # noqa: B027 (nothing is known of a W here)
@@ -54,7 +54,7 @@ class Dense(Linear):
     def transposed(self) -> Dense:
         return Dense(self.weight.mT)
 
-    def resolvent(self, alpha: float, like: Tensor) -> Apply:  # noqa: ARG002
+    def resolvent(self, alpha: float, like: Tensor) -> Map:  # noqa: ARG002
         inverse = _inverse(_at_least_float32(self.weight.detach()), alpha).to(self.weight.dtype)
         return lambda v: functional.linear(v, inverse)
 
@@ -102,7 +102,7 @@ class CircularConvolution(Linear):
     def transposed(self) -> CircularConvolution:
         return CircularConvolution(self.kernel.transpose(0, 1).flip(*range(2, self.kernel.ndim)))
 
-    def resolvent(self, alpha: float, like: Tensor) -> Apply:
+    def resolvent(self, alpha: float, like: Tensor) -> Map:
         channels, sizes = self.kernel.shape[0], like.shape[2:]
         axes = tuple(range(2, like.ndim))
         kernel = _at_least_float32(self.kernel.detach())
@@ -141,8 +141,8 @@ class Operator(Linear):
     """W by functions of your own: products with W and Wᵀ, and `solve(v, alpha)`, `solve_transposed(v, alpha)` for
     (I + α(I − W))⁻¹ v and its transposed. Without the last two only `ForwardBackward` can use it."""
 
-    apply: Apply
-    apply_transposed: Apply
+    apply: Map
+    apply_transposed: Map
     solve: Callable[[Tensor, float], Tensor] | None = None
     solve_transposed: Callable[[Tensor, float], Tensor] | None = None
 
@@ -160,7 +160,7 @@ class Operator(Linear):
     def transposed(self) -> Operator:
         return Operator(self.apply_transposed, self.apply, self.solve_transposed, self.solve)
 
-    def resolvent(self, alpha: float, like: Tensor) -> Apply:  # noqa: ARG002
+    def resolvent(self, alpha: float, like: Tensor) -> Map:  # noqa: ARG002
         solve = self.solve
         if solve is None:
             raise BadInput(
@@ -196,13 +196,13 @@ def _inverse(weight: Tensor, alpha: float) -> Tensor:
 
 def _at_least_float32(v: Tensor) -> Tensor:
     """v, or in float32 where it is in a format that has no inverses and no Fourier transforms."""
-    return v.float() if v.dtype in (torch.float16, torch.bfloat16) else v
+    return v.float() if v.dtype in HALF else v
 
 
 def _require_tensor(value: object, name: str, what: str) -> None:
     if not isinstance(value, Tensor):
         raise BadInput(f"{name} takes {what} as a tensor, got {type(value).__name__}: write torch.tensor(…).")
-    refuse_unreadable(value, f"The weight of {name}")
+    check_dense(value, f"The weight of {name}")
 
 
 def _require_dtype(own: torch.dtype, dtype: torch.dtype) -> None:

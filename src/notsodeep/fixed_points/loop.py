@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput, warn
-from notsodeep.fixed_points.coupling import repeats, rows_depend
-from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.precision import FullPrecision, Map, Stage
-from notsodeep.fixed_points.progress import Progress
-from notsodeep.fixed_points.residual import Residual
+from notsodeep.fixed_points.layout import Map
+from notsodeep.fixed_points.plan import FullPrecision, Plan, Stage
+from notsodeep.fixed_points.progress import Progress, Residual, repeats, rows_depend
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.solvers import Solver, selected
 from notsodeep.fixed_points.splitting import Splitting

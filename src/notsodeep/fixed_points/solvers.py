@@ -17,7 +17,7 @@ from torch import Tensor
 
 from notsodeep.arguments import as_number, count, shown
 from notsodeep.errors import BadInput
-from notsodeep.fixed_points.precision import HALF
+from notsodeep.fixed_points.layout import HALF
 from notsodeep.fixed_points.window import Differences, Window, differences, window
 
 # What products of differences are known to, in units of the dtype's rounding: a smaller ridge would not be seen.

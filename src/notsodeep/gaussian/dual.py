@@ -18,20 +18,21 @@ from torch import Tensor
 
 from notsodeep.activations import Activation
 from notsodeep.activations.pieces import Pieces
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.arguments import instance
 from notsodeep.arrays import real
 from notsodeep.errors import BadInput
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
-from notsodeep.gaussian.conditional import conditional_dual
-from notsodeep.gaussian.hermite import hermite_coefficients, power_series
+from notsodeep.gaussian.hermite import hermite_coefficients, long_series, paired_sums, power_series
+from notsodeep.gaussian.integral import conditional_dual
 from notsodeep.gaussian.moments import Moments, deviations, moments_of, tabulated_moments
 from notsodeep.gaussian.piecewise import piecewise_dual
 from notsodeep.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
 _MOST_CANCELLED = 300.0  # squared, it costs five digits of sixteen
+_ONE_BY_ONE = 5.0  # what a term costs of a pair that is summed by itself, in terms of one among all
 _ROUNDING = 1e-9  # by which a covariance may exceed what it can be
 _SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
 
@@ -161,21 +162,45 @@ def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor,
 
 
 def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor, Tensor]:
-    """(Cov[core(u), core(v)], Q)."""
+    """(Cov[core(u), core(v)], Q): of most pairs by a series as short as they allow, of the others one by one."""
     product = left.tau * right.tau
     rho = lam / product
     assert left.coefficients is not None and right.coefficients is not None and left.decay is not None  # noqa: PT018
     assert left.tail is not None and right.tail is not None  # noqa: PT018
-    terms = _terms_for(float(rho.abs().max()), left.decay)
+    whole = left.coefficients.shape[-1]
+    size = rho.abs()
+    terms, reach = _terms_for_most(size, left.decay)
     value, slope = power_series(left.coefficients[..., :terms], right.coefficients[..., :terms], rho)
     slope = slope / product
-    whole = left.coefficients.shape[-1]
-    if terms < whole:
+    beyond = size > reach
+    if not bool(beyond.any()):
         return value, slope
-    short = left.tail * right.tail * rho.abs().pow(whole - 1) > SERIES_RTOL
+    short = left.tail * right.tail * size.pow(whole - 1) > SERIES_RTOL
+    few = beyond & ~short
+    if terms < whole and bool(few.any()):
+        one, other = (side.expand_as(lam.shape)[few] for side in (left, right))
+        assert one.coefficients is not None and other.coefficients is not None  # noqa: PT018
+        value[few], steep = paired_sums(one.coefficients, other.coefficients, rho[few])
+        slope[few] = steep / (one.tau * other.tau)
+    short &= beyond
     if bool(short.any()):
-        tau_i, tau_j, *means = (t.expand(lam.shape)[short] for t in (left.tau, right.tau, left.mean, right.mean))
-        value[short], slope[short] = _integral(core, tau_i, tau_j, lam[short], (means[0], means[1]))
+        value[short], slope[short] = _close_to_one(core, left, right, lam, short)
+    return value, slope
+
+
+def _close_to_one(core: Activation, left: Rows, right: Rows, lam: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
+    """(Cov[core(u), core(v)], Q) of the pairs `which` the series of all samples is too short for: by longer ones, else by
+    integration."""
+    assert left.tail is not None and right.tail is not None  # noqa: PT018
+    given = (left.tau, right.tau, left.tail * right.tail, left.mean, right.mean, lam)
+    tau_i, tau_j, missed, mean_i, mean_j, some = (each.expand(lam.shape)[which] for each in given)
+    product = tau_i * tau_j
+    value, slope, known = long_series(core, tau_i, tau_j, some / product, missed)
+    slope = slope / product
+    rest = ~known
+    if bool(rest.any()):
+        means = mean_i[rest], mean_j[rest]
+        value[rest], slope[rest] = _integral(core, tau_i[rest], tau_j[rest], some[rest], means)
     return value, slope
 
 
@@ -195,11 +220,19 @@ def _integral(
     return value, slope
 
 
-def _terms_for(largest_rho: float, decay: Tensor) -> int:
-    """How many terms make |ρ|^K·(what K terms miss) negligible for every pair at hand, at most all of them."""
-    degrees = torch.arange(len(decay), dtype=decay.dtype, device=decay.device)
-    enough = torch.nonzero(decay * min(largest_rho, 1.0) ** degrees <= SERIES_TRUNCATION).flatten()
-    return int(enough[0]) + 1 if len(enough) else len(decay)
+def _terms_for_most(rho: Tensor, decay: Tensor) -> tuple[int, float]:
+    """(K, the largest |ρ| for which |ρ|^K·(what K terms miss) is negligible), with as many terms K, at most all, as leave so
+    few pairs beyond it that to sum those one by one costs less than more terms for all."""
+    whole = len(decay)
+    degrees = torch.arange(whole, dtype=decay.dtype, device=decay.device)
+    reach = (SERIES_TRUNCATION / decay).log().div(degrees.clamp(min=1.0)).exp().clamp(max=1.0)
+    reach[0] = 1.0 if float(decay[0]) <= SERIES_TRUNCATION else -1.0  # a slope at ρ = 0 has a term
+    reach = reach.cummax(0).values
+    beyond = rho.numel() - torch.bucketize(rho.flatten(), reach).bincount(minlength=whole + 1)[:whole].cumsum(0)
+    cost = (degrees + 1.0) * rho.numel() + _ONE_BY_ONE * whole * beyond
+    cost[-1] = whole * rho.numel()  # what the whole series does not reach is not summed again
+    best = int(cost.argmin())
+    return best + 1, float(reach[best])
 
 
 def dual_map(

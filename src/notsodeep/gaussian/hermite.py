@@ -2,7 +2,8 @@
 
     E[φ(u)φ(v)] = Σ_k c_k(τ_i) c_k(τ_j) ρ^k,     what a sum to K misses ≤ |ρ|^K √(r_i r_j),  r = E[φ²] − Σ_{k<K} c_k².
 
-The bound is Cauchy–Schwarz on the tail; with φ' for φ it holds for the derivative. Ref: docs/theory.md, section 2.
+The bound is Cauchy–Schwarz on the tail; with φ' for φ it holds for the derivative. As r never grows with K, the r of a short
+series bounds how many terms a pair needs. Ref: docs/theory.md, section 2.
 """
 
 from __future__ import annotations
@@ -13,11 +14,19 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, HardTanh
-from notsodeep.gaussian.affine import affine_parts
-from notsodeep.gaussian.moments import expectation_rule
+from notsodeep.activations.wrappers import affine_parts
+from notsodeep.approximation.quadrature import NormalRule
+from notsodeep.approximation.tables import Smooth, tabulated
+from notsodeep.gaussian.moments import expectation_rule, panels, tabulated_moments
+from notsodeep.tolerances import SERIES_RTOL, STEEP_RTOL
 
 _FAR = 60.0  # deviations, where the density is zero in float64
+_FLAT = 1e-6  # of φ(0), what φ may vary by before its round-off shows in ten digits of that
 _CHUNK = 1 << 16  # values held at once: few enough to stay in cache through the recurrence
+_LENGTHS = (512, 1024, 2048)  # of long series
+_LONG_CHUNK = 1 << 22  # values of long series held at once
+_STEPS = 6  # as often as Newton's method may ask for the same samples
+_BESSEL = 1e-11  # by which rounding may take the sum of squares beyond E[φ²]
 
 
 def hermite_coefficients(phi: Activation, tau: Tensor, terms: int) -> Tensor:
@@ -72,10 +81,25 @@ def _spacing(core: Activation, terms: int) -> float:
 
 
 def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor) -> Tensor:
-    """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ."""
+    """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ. Where it drowns that all
+    the same, by Stein's identity c_k = τ E[φ'(τξ) h_{k−1}(ξ)]/√k, unless φ' has no bound, or φ jumps."""
     rule = expectation_rule(core, tau, 2 * terms, _spacing(core, terms))
-    weighted = rule.weights * (core(rule.u) - rest)
-    # The recurrence runs on w·φ·h_k itself: h_k alone would overflow in the far tail.
+    values = core(rule.u) - rest
+    found = _projected(rule, values, terms)
+    flat = rule.mean_of(values.square()) < (_FLAT * rest).square()
+    if terms == 1 or not bool(flat.any()):
+        return found
+    mesh = panels(core, tau)
+    if mesh.jumps or mesh.steepness > STEEP_RTOL:
+        return found
+    roots = torch.arange(1, terms, dtype=tau.dtype, device=tau.device).sqrt()
+    by_slope = _projected(rule, core.derivative(rule.u), terms - 1) * tau[:, None] / roots
+    return torch.where(flat[:, None], torch.cat([found[:, :1], by_slope], dim=1), found)
+
+
+def _projected(rule: NormalRule, values: Tensor, terms: int) -> Tensor:
+    """E[values·h_k(ξ)], k < terms. The recurrence runs on w·values·h_k itself: h_k alone would overflow in the far tail."""
+    weighted = rule.weights * values
     previous, current = torch.zeros_like(weighted), weighted
     sums = [current.sum(-1)]
     for k in range(terms - 1):
@@ -99,3 +123,45 @@ def power_series(left: Tensor, right: Tensor, rho: Tensor) -> tuple[Tensor, Tens
         slope.mul_(rho).add_(value)
         value.mul_(rho).addcmul_(left[..., k], right[..., k])
     return value, slope
+
+
+def long_series(
+    core: Activation, tau_i: Tensor, tau_j: Tensor, rho: Tensor, missed: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(Cov[φ(u), φ(v)], its derivative in ρ, which pairs were summed) for vectors of pairs, (pairs,).
+
+    `missed` bounds what a shorter series misses at ρ = 1, relative to the scale of both. Pairs that need more terms than the
+    longest series has are left at 0.
+    """
+    value, slope = torch.zeros_like(rho), torch.zeros_like(rho)
+    known = torch.zeros_like(rho, dtype=torch.bool)
+    for terms in _LENGTHS:
+        enough = missed * rho.abs().pow(terms - 1) <= SERIES_RTOL
+        which = torch.nonzero(enough & ~known).flatten()
+        for part in which.split(max(1, _LONG_CHUNK // terms)) if len(which) else ():
+            both, place = torch.stack([tau_i[part], tau_j[part]]).unique(return_inverse=True)
+            coefficients, sound = _coefficients(core, both, terms)
+            value[part], slope[part] = paired_sums(coefficients[place[0]], coefficients[place[1]], rho[part])
+            known[part] = sound[place].all(0)
+    return value, slope, known
+
+
+def _coefficients(core: Activation, tau: Tensor, terms: int) -> tuple[Tensor, Tensor]:
+    """c_0 = 0, c_1 … at each τ, (n, terms), and whether they are no more than φ is, as Bessel's inequality has it: of waves
+    too quick for the quadrature they would be."""
+    series = Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms), core.may_change)
+    found = tabulated(series, tau, times=_STEPS)
+    found[:, 0] = 0.0
+    at = tabulated_moments(core, tau)
+    power = found.square()
+    degrees = torch.arange(terms, dtype=tau.dtype, device=tau.device)
+    sound = power.sum(1) <= (1.0 + _BESSEL) * at.variance
+    return found, sound & (power @ degrees <= (1.0 + _BESSEL) * tau.square() * at.q)
+
+
+def paired_sums(left: Tensor, right: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_k l_k r_k ρ^k and its derivative in ρ, of coefficients (pairs, K), each pair by itself."""
+    degrees = torch.arange(1, left.shape[1], dtype=rho.dtype, device=rho.device)
+    powers = torch.cat([torch.ones_like(rho)[:, None], rho[:, None].expand(-1, len(degrees) - 1)], dim=1).cumprod(1)
+    products = left[:, 1:] * right[:, 1:] * powers
+    return rho * products.sum(1), products @ degrees

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from notsodeep.activations import Activation, Cos, Gaussian, Rectifier, Sin
 from notsodeep.activations.mesh import Mesh
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation.quadrature import CUT, NormalRule, gauss_hermite_rule, normal_rule
 from notsodeep.approximation.tables import Smooth, tabulated
 from notsodeep.arguments import LARGEST_NORM, instance
 from notsodeep.arrays import real
 from notsodeep.errors import BadInput
-from notsodeep.gaussian.affine import affine_parts
 from notsodeep.tolerances import STEEP_RTOL
 
 _CHUNK = 1 << 19  # quadrature nodes held at once

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
         Sharp as Sharp,
         SharpNystrom as SharpNystrom,
     )
+    from notsodeep.kernels.names import Kernel as Kernel
     from notsodeep.kernels.stored.write import WrittenKernels as WrittenKernels, write_kernels as write_kernels
-    from notsodeep.kernels.structured.fit import StreamedFit as StreamedFit, streamed_fit as streamed_fit
+    from notsodeep.kernels.structured.fit import (
+        StreamedFit as StreamedFit,
+        streamed_fit as streamed_fit,
+    )
     from notsodeep.kernels.structured.sharp import (
         SharpStatistics as SharpStatistics,
         sharp_entries as sharp_entries,

@@ -1,4 +1,4 @@
-"""How far two kernels are apart."""
+"""The gap between two kernels."""
 
 from __future__ import annotations
 
@@ -9,14 +9,25 @@ from torch import Tensor
 from notsodeep.arrays import Array, real
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import spectral_norm
-from notsodeep.linalg.low_rank import LowRankPlusDiagonal
+from notsodeep.linalg.operators import SymmetricOperator
 
-Kernel = Array | LowRankPlusDiagonal
+Matrix = Array | SymmetricOperator
 _LARGEST = 1e140
 
 
-def relative_gap(reference: Kernel, other: Kernel) -> float:
-    """‖A − B‖/‖A‖ in operator norm."""
+def relative_gap(reference: Matrix, other: Matrix) -> float:
+    """The relative gap ‖A − B‖/‖A‖ in operator norm.
+
+    Args:
+        reference: A, an array (n, n2) or an operator such as `LowRankPlusDiagonal`.
+        other: B, of the same shape.
+
+    Returns:
+        The gap, a number ≥ 0.
+
+    Raises:
+        BadInput: Shapes that differ, entries that are not finite, or A = 0.
+    """
     a, b = _dense_pair(reference, other)
     norm = spectral_norm(a)
     if norm == 0.0:
@@ -24,8 +35,19 @@ def relative_gap(reference: Kernel, other: Kernel) -> float:
     return spectral_norm(a - b) / norm
 
 
-def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
-    """min over c of ‖A − cB‖/‖A‖, and that c: what a scalar factor can mend of a gap."""
+def best_scaled_gap(reference: Matrix, other: Matrix) -> tuple[float, float]:
+    """The gap that is left by the best scalar factor, min over c of ‖A − cB‖/‖A‖, and that c.
+
+    Args:
+        reference: A, an array (n, n2) or an operator such as `LowRankPlusDiagonal`.
+        other: B, of the same shape.
+
+    Returns:
+        (gap, c).
+
+    Raises:
+        BadInput: Shapes that differ, entries that are not finite, or a kernel that is zero.
+    """
     a, b = _dense_pair(reference, other)
     if not (bool(a.any()) and bool(b.any())):
         raise BadInput("One of the kernels is zero, so no factor takes one to the other.")
@@ -41,15 +63,15 @@ def best_scaled_gap(reference: Kernel, other: Kernel) -> tuple[float, float]:
     return float(found.fun), float(found.x)
 
 
-def _dense_pair(reference: Kernel, other: Kernel) -> tuple[Tensor, Tensor]:
+def _dense_pair(reference: Matrix, other: Matrix) -> tuple[Tensor, Tensor]:
     a, b = _dense(reference, "The reference kernel"), _dense(other, "The other kernel")
     if a.shape != b.shape:
         raise BadInput(f"The kernels have shapes {tuple(a.shape)} and {tuple(b.shape)}; they must agree.")
     return a, b.to(a.device)
 
 
-def _dense(kernel: Kernel, name: str) -> Tensor:
-    if isinstance(kernel, LowRankPlusDiagonal):
+def _dense(kernel: Matrix, name: str) -> Tensor:
+    if isinstance(kernel, SymmetricOperator):
         kernel = kernel.to_dense()
     dense = real(kernel, name, (None, None), torch.float64)
     if dense.numel() == 0:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
 from notsodeep.arguments import count
-from notsodeep.arrays import Array, like, refuse_if_too_large, samples
+from notsodeep.arrays import Array, check_memory, like, samples
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint
 
@@ -21,20 +21,33 @@ _BLOCK_BYTES = 1 << 28
 
 @dataclass(frozen=True, eq=False)
 class EmpiricalKernels:
-    """(n, n): of the features, z_i·z_j, and of the gradients, ⟨∂f(x_i), ∂f(x_j)⟩."""
+    """The two kernels of a network of finite width, (n, n) each."""
 
     conjugate: Any
+    """z_i·z_j of the features"""
     tangent: Any
+    """⟨∂f(x_i), ∂f(x_j)⟩ of the gradients"""
 
 
 def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYTES) -> EmpiricalKernels:
-    """The conjugate and tangent kernels of `module` (a `DEQ` or an `ENN`) as it is, on x, (n, p).
+    """The conjugate and tangent kernels of a network of finite width, with its present weights.
 
         conjugate_ij = z(x_i)·z(x_j)          tangent_ij = mean over outputs k of ⟨∂f_k(x_i)/∂θ, ∂f_k(x_j)/∂θ⟩
 
     over the trainable weights θ, by exact gradients whatever the module's adjoint. With a readout R of N(0, 1), as the networks
     are drawn, they estimate the infinite-width kernels; without one, tangent is its mean over such readouts: conjugate +
-    Σ_k ⟨∂z_k(x_i), ∂z_k(x_j)⟩. Gradients are held in two blocks of at most `block_bytes`/2, never all of them.
+    Σ_k ⟨∂z_k(x_i), ∂z_k(x_j)⟩.
+
+    Args:
+        module: A `DEQ` or an `ENN`.
+        x: Samples (n, p).
+        block_bytes: Memory for gradients, which are held in two blocks of half that size.
+
+    Returns:
+        Both kernels, of the type of x.
+
+    Raises:
+        BadInput: Another kind of module, frozen weights, or kernels that do not fit in memory.
     """
     features = getattr(module, "features", None)
     if not isinstance(module, nn.Module) or not callable(features):
@@ -45,7 +58,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     first, block_bytes = next(iter(weights.values())), count(block_bytes, "block_bytes")
     rows = samples(x).to(first)
     what = f"A pair of {len(rows)} × {len(rows)} kernels"
-    refuse_if_too_large(2 * len(rows), len(rows), rows.dtype, rows.device, "fewer samples", what)
+    check_memory((2 * len(rows), len(rows)), rows.dtype, rows.device, "fewer samples", what)
     with torch.no_grad():
         z: Tensor = features(rows)
         conjugate = z @ z.T
@@ -60,7 +73,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
 
 @contextmanager
 def _exact_gradients(module: nn.Module) -> Iterator[None]:
-    """`module` with the implicit adjoint, if it has one to choose, and back."""
+    """Give `module` the implicit adjoint, if it has a choice, and restore its own afterwards."""
     chosen = getattr(module, "adjoint", None)
     if chosen is None or isinstance(chosen, ImplicitAdjoint):
         yield

@@ -1,9 +1,8 @@
-"""Linear systems with a positive definite matrix known by its products, many right-hand sides in each."""
+"""Linear systems with a positive definite matrix known by its products, for many right-hand sides at once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,31 +10,28 @@ from torch import Tensor
 from notsodeep.arguments import positive
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.linalg.eigen import BlockProduct
+from notsodeep.linalg.preconditioners import Preconditioner
 
 SOLVE_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 """‖b − A x‖/‖b‖ at which a system counts as solved, by the dtype of the products."""
 
 DRIFT = 2.0
-"""How far above the tolerance the residual itself may be, where the one that the recursion carries is below it."""
+"""How many times the tolerance the true residual may be, where that of the recursion is below it."""
 
 _MOST, _ROUNDS = 1000, 4
 
 
-class Solves(Protocol):
-    """What preconditions: P⁻¹ V for V (n, b), of one positive definite P."""
-
-    def solve(self, v: Tensor) -> Tensor: ...
-
-
 @dataclass(frozen=True, eq=False)
 class LinearSolution:
-    """`solution` (n,) or (n, b); `residuals` (iterations + 1, b) as the recursion has them; `residual` (b,) as computed from
-    the solution at the price of one more product, both relative to ‖b‖."""
+    """The solution of A X = B and how it was reached."""
 
     solution: Tensor
+    """(n,) or (n, b)"""
     iterations: int
     residuals: Tensor
+    """‖r‖/‖b‖ of the recursion, (iterations + 1, b)"""
     residual: Tensor
+    """‖b − A x‖/‖b‖, computed from the solution, (b,)"""
     converged: bool
 
 
@@ -43,23 +39,23 @@ class LinearSolution:
 def conjugate_gradients(
     product: BlockProduct,
     right: Tensor,
-    preconditioner: Solves | None = None,
+    preconditioner: Preconditioner | None = None,
     *,
     tolerance: float | None = None,
     most: int = _MOST,
     strict: bool = False,
 ) -> LinearSolution:
-    """A X = B for B (n,) or (n, b), by preconditioned conjugate gradients, each column with its own scalars.
+    """Solve A X = B for B (n,) or (n, b) by preconditioned conjugate gradients, each column with its own scalars.
 
-    Columns that are solved leave the products. The residual of the recursion drifts from b − A x by round-off, so it is
-    computed once at the end; where it is more than DRIFT × tolerance, the system of that residual is solved in turn. `strict`
-    raises `NotConverged` instead of handing back what `most` iterations give.
+    Columns that are solved leave the products. The residual of the recursion drifts from b − A x by round-off, so the latter is
+    computed once at the end; where it is above DRIFT × tolerance, the system of that residual is solved in turn. With `strict`
+    it raises NotConverged where `most` iterations are not enough.
 
     Ref: Hestenes and Stiefel (1952); Saad, Iterative Methods for Sparse Linear Systems, algorithm 9.1.
     """
     if right.ndim not in (1, 2):
         raise BadInput(f"The right-hand side has shape {tuple(right.shape)}; expected (n,) or (n, b).")
-    _refuse_unfit(right)
+    _check_right(right)
     tolerance = SOLVE_RTOL[right.dtype] if tolerance is None else positive(tolerance, "tolerance")
     columns = right[:, None] if right.ndim == 1 else right
     scale = torch.linalg.vector_norm(columns, dim=0)
@@ -84,7 +80,7 @@ def conjugate_gradients(
     return LinearSolution(shaped, len(history) - 1, torch.stack(history), reached, converged)
 
 
-def _refuse_unfit(right: Tensor) -> None:
+def _check_right(right: Tensor) -> None:
     if right.numel() == 0:
         raise BadInput(f"The right-hand side is empty: shape {tuple(right.shape)}; at least one vector is needed.")
     finite = torch.isfinite(right)
@@ -98,9 +94,9 @@ def _refuse_unfit(right: Tensor) -> None:
 
 
 def _recursion(
-    product: BlockProduct, right: Tensor, preconditioner: Solves | None, goal: Tensor, most: int
+    product: BlockProduct, right: Tensor, preconditioner: Preconditioner | None, goal: Tensor, most: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """The solution, and ‖r‖ after each iteration; r is the recursion's."""
+    """The solution, and ‖r‖ of the recursion after each iteration."""
     solution, residual = torch.zeros_like(right), right.clone()
     norms = torch.linalg.vector_norm(residual, dim=0)
     trace: list[Tensor] = []
@@ -111,7 +107,7 @@ def _recursion(
         p, r = direction[:, active], residual[:, active]
         image = product(p)
         curvature = (p * image).sum(0)
-        _refuse_indefinite(curvature, inner[active], p, len(trace))
+        _check_definite(curvature, inner[active], p, len(trace))
         step = inner[active] / curvature
         solution[:, active] += step * p
         residual[:, active] = r = r - step * image
@@ -125,9 +121,9 @@ def _recursion(
     return solution, trace
 
 
-def _refuse_indefinite(curvature: Tensor, inner: Tensor, p: Tensor, done: int) -> None:
+def _check_definite(curvature: Tensor, inner: Tensor, p: Tensor, done: int) -> None:
     if not bool(torch.isfinite(curvature).all() and torch.isfinite(inner).all()):
-        raise BadInput(f"A product holds NaN or infinity after {done} iterations; no solution can come of it.")
+        raise BadInput(f"A product holds NaN or infinity after {done} iterations, so there is no solution.")
     if bool((inner <= 0).any()):
         worst = float(inner.min())
         raise BadInput(

@@ -11,22 +11,25 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, generator as checked_generator, number
-from notsodeep.arrays import refuse_if_too_large
+from notsodeep.arrays import check_memory
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import BlockProduct
 
 _PROBES, _STEPS, _POINTS = 8, 40, 200
 
-# The share of eigenvalues left of the default grid's end: a kernel has a few that are hundreds of times all others.
+# The share of eigenvalues within the default grid: a kernel has a few that are hundreds of times larger than all others.
 _BULK = 0.99
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number found by chance, and the standard error of its mean over the probes."""
+    """A number estimated from random probes, and the standard error of its mean over them."""
 
     value: float
     error: float
+
+    def __float__(self) -> float:
+        return self.value
 
     def __str__(self) -> str:
         return f"{self.value:.6g} ± {self.error:.2g}"
@@ -34,7 +37,7 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class SpectralDensity:
-    """Of an (n, n) matrix: Gauss quadrature nodes and weights, (probes, steps) each, the weights of a probe summing to one.
+    """The spectral density of an (n, n) matrix: Gauss quadrature nodes and weights, (probes, steps) each; weights sum to one.
 
     (1/n) Σ f(λ_i) ≈ mean over probes of Σ_j w_j f(θ_j), exactly so in expectation for polynomials f of degree < 2·steps.
     """
@@ -79,13 +82,13 @@ class SpectralDensity:
 
     @cached_property
     def width(self) -> float:
-        """The width of the bell on each node: what so many steps can tell apart in the bulk."""
+        """The width of the bell on each node: the resolution of so many steps in the bulk."""
         low, high = self.quantile(0.0), self.quantile(_BULK)
         return max(2.0 * (high - low) / self.nodes.shape[1], 1e-6 * max(abs(low), abs(high)), 1e-300)
 
     @cached_property
     def grid(self) -> Tensor:
-        """Points from the lowest eigenvalue to the end of the bulk: the largest hundredth of the spectrum is left out."""
+        """Points from the lowest eigenvalue to the end of the bulk, without the largest hundredth of the spectrum."""
         low, high = self.quantile(0.0) - 3.0 * self.width, self.quantile(_BULK) + 3.0 * self.width
         return torch.linspace(low, high, _POINTS, dtype=self.nodes.dtype, device=self.nodes.device)
 
@@ -123,8 +126,8 @@ def spectral_density(
     """
     probes, steps = count(probes, "probes"), count(steps, "steps")
     generator = checked_generator(generator)
-    refuse_if_too_large(
-        len(like) * min(steps, len(like)), probes, like.dtype, like.device, "fewer probes", f"{probes} probes"
+    check_memory(
+        (len(like) * min(steps, len(like)), probes), like.dtype, like.device, "fewer probes", f"{probes} probes"
     )
     n = len(like)
     own = torch.Generator().manual_seed(0) if generator is None else generator
@@ -133,7 +136,7 @@ def spectral_density(
     small = torch.diag_embed(alpha) + torch.diag_embed(beta, 1) + torch.diag_embed(beta, -1)
     nodes, vectors = torch.linalg.eigh(small.double())
     weights = vectors[:, 0, :].square()
-    # Beyond an invariant subspace T is zero and decoupled: its zeros have no weight but round-off.
+    # Beyond an invariant subspace T is zero and decoupled: its zeros have only the weight of round-off.
     weights = torch.where(weights > 1e-28, weights, 0.0)
     return SpectralDensity(nodes, weights / weights.sum(1, keepdim=True), n)
 

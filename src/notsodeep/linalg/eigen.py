@@ -1,13 +1,14 @@
-"""Top eigenpairs of a symmetric matrix known by its products with blocks of vectors."""
+"""Leading eigenpairs of symmetric matrices, held in memory or known by their products, and what follows from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator, eigsh, svds
+from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, svds
 from torch import Tensor
 
 from notsodeep.arguments import is_whole, positive, shown
@@ -15,7 +16,7 @@ from notsodeep.errors import BadInput, NotConverged
 from notsodeep.tolerances import DENSE_SPECTRUM, RADIUS_RTOL, SYMMETRY_RTOL
 
 BlockProduct = Callable[[Tensor], Tensor]
-"""V (n, b) ↦ A V, of one symmetric A."""
+"""V (n,) or (n, b) ↦ A V, of one symmetric A."""
 
 EIGEN_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 """‖A u − θ u‖ relative to the largest |θ|, at which an eigenpair is taken, by the dtype of the products."""
@@ -25,69 +26,180 @@ EIGEN_RTOL = {torch.float64: 1e-8, torch.float32: 1e-5}
 # pairs, where one vector at a time (ARPACK) takes 21 to 154 and LOBPCG 20 to 113.
 _GUARD = 8
 _MOST_BLOCKS, _MOST_PRODUCTS = 16, 400
-_EVERY, _MOST = 20, 200
+_LOBPCG_STEPS = 60
+_ARNOLDI_EVERY, _ARNOLDI_MOST = 20, 200
 _LARGEST_DENSE_GRAM = 2048
 
 
 @dataclass(frozen=True, eq=False)
 class Eigenpairs:
-    """Values (k,), descending, vectors (n, k) as columns, residual norms (k,) relative to the largest value, and the number of
-    block products that they took."""
+    """Values (k,), descending, and vectors (n, k) as columns."""
 
     values: Tensor
     vectors: Tensor
-    residuals: Tensor
-    products: int
+    residuals: Tensor | None = None
+    """Residual norms (k,) relative to the largest value, where the method computes them."""
+    products: int = 1
+    """The number of (block) products that were needed."""
+
+
+class Method(Protocol):
+    """A way to find the k leading eigenpairs of A from its products."""
+
+    def find(self, product: BlockProduct, like: Tensor, k: int) -> Eigenpairs: ...
 
 
 @torch.no_grad()
 def top_eigenpairs(
-    product: BlockProduct,
-    like: Tensor,
-    k: int,
-    *,
-    block: int | None = None,
-    tolerance: float | None = None,
-    generator: torch.Generator | None = None,
+    matrix: Tensor | BlockProduct, k: int, like: Tensor | None = None, method: Method | None = None
 ) -> Eigenpairs:
-    """The k largest eigenvalues of A (n, n) and their eigenvectors; `like` (n, …) gives n, the dtype and the device.
+    """The k largest eigenvalues of a symmetric A (n, n) and their eigenvectors.
 
-    Block Lanczos with full reorthogonalisation and thick restarts: an orthonormal V with A V = V T + Q B eₗᵀ, whose Ritz pairs
-    T y = θ y have residuals ‖B yₗ‖; when V is full, it is replaced by its leading Ritz vectors. A whole block goes through one
-    product, since it is the product that is dear. Where A is small it is had by one product with the identity.
-
-    Ref: Golub and Underwood (1977); Wu and Simon, SIAM J. Matrix Anal. Appl. 22 (2000), for the restart.
+    Args:
+        matrix: A itself, or V ↦ A V.
+        k: How many, from 1 to n.
+        like: A tensor (n, …) that gives n, the dtype and the device; needed for a product.
+        method: `Arpack` where one product is cheap, `BlockLanczos` where it is expensive however many vectors it takes,
+            `Lobpcg` from a good start. By default a matrix in memory is decomposed up to DENSE_SPECTRUM rows and given to
+            ARPACK beyond, and a product goes to `BlockLanczos`.
     """
-    n = len(like)
+    own = matrix if isinstance(matrix, Tensor) else like
+    assert own is not None
+    n = len(own)
     if not is_whole(k) or not 1 <= k <= n:
         raise BadInput(f"A matrix of {n} rows has {n} eigenvalues; k = {shown(k)} were asked for.")
-    tolerance = EIGEN_RTOL[like.dtype] if tolerance is None else positive(tolerance, "tolerance")
-    width = 2 * k + _GUARD if block is None else block
-    if width < k:
-        raise BadInput(f"A block of {width} vectors cannot find k = {k} copies of an eigenvalue; take block ≥ k.")
-    if n <= 6 * width:
-        return _dense(product, like, k)
-    state = _Krylov(product, orthonormal(_normal(n, width, like, generator)), min(_MOST_BLOCKS * width, n))
-    while state.products < _MOST_PRODUCTS:
-        state.expand()
-        values, along = state.ritz()
-        scale = max(float(values.abs().max()), torch.finfo(like.dtype).tiny)
-        residuals = torch.linalg.vector_norm(state.coupling @ along[-state.last :, :k], dim=0) / scale
-        if state.invariant or (len(values) >= k and float(residuals.max()) <= tolerance):
-            return Eigenpairs(values[:k], state.basis @ along[:, :k], residuals, state.products)
-        if state.full:
-            state.restart(values, along, k + width)
-    raise NotConverged(
-        f"Of the {k} largest eigenpairs {int((residuals > tolerance).sum())} have a relative residual above {tolerance:.1e} "
-        f"after {state.products} products of {width} vectors (the largest is {float(residuals.max()):.1e}). Ask for a larger "
-        f"block, a larger tolerance{', or float64' if like.dtype == torch.float32 else ''}.",
-        residual=float(residuals.max()),
-        steps=state.products,
-    )
+    if not isinstance(matrix, Tensor):
+        return (method or BlockLanczos()).find(matrix, own, k)
+    if method is None and n <= DENSE_SPECTRUM:
+        return _decomposed(matrix, k)
+    return (method or Arpack()).find(lambda v: matrix @ v, matrix, k)
+
+
+def _decomposed(matrix: Tensor, k: int) -> Eigenpairs:
+    n = len(matrix)
+    _check_finite(matrix)
+    values, vectors = torch.linalg.eigh(matrix)
+    return Eigenpairs(values[n - k :].flip(0), vectors[:, n - k :].flip(1), matrix.new_zeros(k))
+
+
+def _by_identity(product: BlockProduct, like: Tensor, k: int) -> Eigenpairs:
+    """All of A by one product with the identity, where A is small."""
+    matrix = product(torch.eye(len(like), dtype=like.dtype, device=like.device))
+    return _decomposed(0.5 * (matrix + matrix.T), k)
+
+
+def _check_finite(image: Tensor) -> None:
+    if not bool(torch.isfinite(image).all()):
+        raise BadInput("The matrix holds NaN or infinity, so it has no spectrum.")
+
+
+@dataclass(frozen=True)
+class Arpack:
+    """Lanczos with one vector per product, to round-off; `which` is "LA" (largest), "SA" (smallest) or "LM" (in modulus)."""
+
+    which: str = "LA"
+
+    def find(self, product: BlockProduct, like: Tensor, k: int) -> Eigenpairs:
+        n, taken = len(like), 0
+
+        def matvec(v: np.ndarray) -> np.ndarray:
+            nonlocal taken
+            taken += 1
+            return product(torch.as_tensor(v.ravel(), dtype=like.dtype, device=like.device)).cpu().numpy()
+
+        if k >= n - 1 and self.which == "LA":  # ARPACK finds at most n − 1
+            return _by_identity(product, like, k)
+        start = np.random.default_rng(0).standard_normal(
+            n
+        )  # ARPACK's own start is random: the same call, the same digits
+        image = matvec(start)
+        _check_finite(torch.from_numpy(image))
+        if not image.any():  # the zero matrix, at which ARPACK stops
+            unit = torch.eye(n, k, dtype=like.dtype, device=like.device)
+            return Eigenpairs(like.new_zeros(k), unit, like.new_zeros(k))
+        operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
+        found, columns = eigsh(operator, k=k, which=self.which, v0=start)
+        order = np.argsort(found)[::-1]
+        values, vectors = (torch.as_tensor(part.copy()).to(like) for part in (found[order], columns[:, order]))
+        return Eigenpairs(values, vectors, products=taken)
+
+
+@dataclass(frozen=True, eq=False)
+class Lobpcg:
+    """Locally optimal block conjugate gradients from `start` (n, k): a few products if it is near, on the CPU in float64."""
+
+    start: Tensor
+    tolerance: float
+    """of ‖A u − θ u‖, relative to ‖A u‖ of the first column of the start"""
+
+    def find(self, product: BlockProduct, like: Tensor, k: int) -> Eigenpairs:
+        n, taken = len(like), 0
+        assert self.start.shape == (n, k)
+
+        def matmat(v: np.ndarray) -> np.ndarray:
+            nonlocal taken
+            taken += 1
+            return product(torch.from_numpy(np.ascontiguousarray(v))).numpy()
+
+        guess = torch.linalg.qr(self.start).Q.numpy()
+        tolerance = self.tolerance * float(np.linalg.norm(matmat(guess[:, :1])))
+        operator = LinearOperator((n, n), matvec=matmat, matmat=matmat, dtype=np.float64)
+        values, vectors = lobpcg(operator, guess, tol=tolerance, maxiter=_LOBPCG_STEPS, largest=True)
+        order = np.argsort(values)[::-1]
+        found = torch.from_numpy(values[order].copy()), torch.from_numpy(vectors[:, order].copy())
+        return Eigenpairs(*found, products=taken)
+
+
+@dataclass(frozen=True)
+class BlockLanczos:
+    """Block Lanczos with full reorthogonalisation and thick restarts.
+
+    It keeps an orthonormal V with A V = V T + Q B eₗᵀ, whose Ritz pairs T y = θ y have residuals ‖B yₗ‖; when V is full, it is
+    replaced by its leading Ritz vectors. A whole block goes through one product. A small A is formed by one product with the
+    identity.
+
+    Ref: Golub and Underwood (1977); Wu and Simon, SIAM J. Matrix Anal. Appl. 22 (2000), for the restart.
+
+    Args:
+        block: Vectors per product; 2k + 8 by default.
+        tolerance: Of the residuals, relative to the largest |θ|; EIGEN_RTOL by default.
+        generator: Of the first block; seeded with 0 by default.
+    """
+
+    block: int | None = None
+    tolerance: float | None = None
+    generator: torch.Generator | None = None
+
+    def find(self, product: BlockProduct, like: Tensor, k: int) -> Eigenpairs:
+        n = len(like)
+        tolerance = EIGEN_RTOL[like.dtype] if self.tolerance is None else positive(self.tolerance, "tolerance")
+        width = 2 * k + _GUARD if self.block is None else self.block
+        if width < k:
+            raise BadInput(f"A block of {width} vectors cannot find k = {k} copies of an eigenvalue; take block ≥ k.")
+        if n <= 6 * width:
+            return _by_identity(product, like, k)
+        state = _Krylov(product, orthonormal(_normal(n, width, like, self.generator)), min(_MOST_BLOCKS * width, n))
+        while state.products < _MOST_PRODUCTS:
+            state.expand()
+            values, along = state.ritz()
+            scale = max(float(values.abs().max()), torch.finfo(like.dtype).tiny)
+            residuals = torch.linalg.vector_norm(state.coupling @ along[-state.last :, :k], dim=0) / scale
+            if state.invariant or (len(values) >= k and float(residuals.max()) <= tolerance):
+                return Eigenpairs(values[:k], state.basis @ along[:, :k], residuals, state.products)
+            if state.full:
+                state.restart(values, along, k + width)
+        raise NotConverged(
+            f"Of the {k} largest eigenpairs {int((residuals > tolerance).sum())} have a relative residual above "
+            f"{tolerance:.1e} after {state.products} products of {width} vectors (the largest is "
+            f"{float(residuals.max()):.1e}). Ask for a larger block, a larger tolerance"
+            f"{', or float64' if like.dtype == torch.float32 else ''}.",
+            residual=float(residuals.max()),
+            steps=state.products,
+        )
 
 
 class _Krylov:
-    """V, T and what is left of the last product: A V = V T + Q B eₗᵀ, eₗ the last block of columns."""
+    """V, T and the remainder of the last product: A V = V T + Q B eₗᵀ, eₗ the last block of columns."""
 
     def __init__(self, product: BlockProduct, start: Tensor, most: int) -> None:
         self.product, self.pending, self.most = product, start, most
@@ -103,16 +215,14 @@ class _Krylov:
 
     def expand(self) -> None:
         image = self.product(self.pending)
-        _refuse_nan(image)
+        _check_finite(image)
         self.products += 1
         self.last = self.pending.shape[1]
         self.basis = torch.cat([self.basis, self.pending], dim=1)
         size = float(torch.linalg.vector_norm(image, dim=0).max())
         along = self.basis.T @ image
         rest = image - self.basis @ along
-        rest -= self.basis @ (
-            self.basis.T @ rest
-        )  # once leaves a component of the size of the rounding over the remainder
+        rest -= self.basis @ (self.basis.T @ rest)  # once leaves rounding relative to the remainder
         grown = self.matrix.new_zeros(len(along), len(along))
         known = len(self.matrix)
         grown[:known, :known] = self.matrix
@@ -151,19 +261,6 @@ def _range(rest: Tensor, size: float) -> tuple[Tensor, Tensor]:
     return left[:, kept], singular[kept, None] * right[kept]
 
 
-def _dense(product: BlockProduct, like: Tensor, k: int) -> Eigenpairs:
-    n = len(like)
-    matrix = product(torch.eye(n, dtype=like.dtype, device=like.device))
-    _refuse_nan(matrix)
-    values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.T))
-    return Eigenpairs(values[n - k :].flip(0), vectors[:, n - k :].flip(1), like.new_zeros(k), 1)
-
-
-def _refuse_nan(image: Tensor) -> None:
-    if not bool(torch.isfinite(image).all()):
-        raise BadInput("The matrix holds NaN or infinity, so it has no spectrum.")
-
-
 def _normal(n: int, width: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
     own = torch.Generator().manual_seed(0) if generator is None else generator
     return torch.randn(n, width, dtype=torch.float64, generator=own, device=own.device).to(like)
@@ -172,12 +269,11 @@ def _normal(n: int, width: int, like: Tensor, generator: torch.Generator | None)
 def spectral_radii(apply: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """ρ(M_i) of each row's matrix M_i, (n,), given v ↦ (M_i v_i)_i on (n, d).
 
-    Power iteration that remembers (Arnoldi): the vectors M^k v are kept orthonormal, and the largest eigenvalue of M on their
-    span is taken. The plain growth of ‖M^k v‖ would need hundreds of products where the spectrum is a disc, as that of a
-    random network is; this takes some 60.
+    Arnoldi: the vectors M^k v are kept orthonormal, and the largest eigenvalue of M on their span is taken. The plain growth of
+    ‖M^k v‖ would need hundreds of products where the spectrum is a disc, as that of a random network is; this takes some 60.
     """
     n, d = start.shape
-    most = min(_MOST, d)
+    most = min(_ARNOLDI_MOST, d)
     basis = [start / torch.linalg.vector_norm(start, dim=1, keepdim=True)]
     matrix = start.new_zeros(n, most + 1, most)
     radius = start.new_zeros(n)
@@ -194,37 +290,11 @@ def spectral_radii(apply: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
         alive = rest > 100 * torch.finfo(w.dtype).eps * before
         matrix[:, k + 1, k] = torch.where(alive, rest, 0.0)
         basis.append(torch.where(alive[:, None], w / torch.where(alive, rest, 1.0)[:, None], 0.0))
-        if (k + 1) % _EVERY == 0 or k + 1 == most:
-            previous, radius = radius, _largest(matrix[:, : k + 1, : k + 1])
+        if (k + 1) % _ARNOLDI_EVERY == 0 or k + 1 == most:
+            previous, radius = radius, torch.linalg.eigvals(matrix[:, : k + 1, : k + 1]).abs().amax(1)
             if bool(((radius - previous).abs() <= RADIUS_RTOL * radius).all()):
                 break
     return radius
-
-
-def _largest(matrix: Tensor) -> Tensor:
-    largest: Tensor = torch.linalg.eigvals(matrix).abs().amax(1)
-    return largest
-
-
-Product = Callable[[Tensor], Tensor]
-
-
-def top_eigenvalues(matvec: Product, n: int, k: int, like: Tensor, which: str = "LA") -> Tensor:
-    """The k largest ("LA"), smallest ("SA") or largest-in-modulus ("LM") eigenvalues, ascending, by Lanczos."""
-
-    def product(v: np.ndarray) -> np.ndarray:
-        return matvec(torch.as_tensor(v.ravel(), dtype=like.dtype, device=like.device)).cpu().numpy()
-
-    operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(n)  # ARPACK's own start is random: the same call, the same digits
-    if not 1 <= k < n:
-        raise BadInput(f"Lanczos finds 1 to {n - 1} eigenvalues of a matrix of {n} rows; k = {k}.")
-    if not np.isfinite(product(start)).all():
-        raise BadInput("The matrix holds NaN or infinity, so it has no spectrum.")
-    if not product(start).any():
-        return like.new_zeros(k)  # the zero matrix, at which ARPACK stops
-    values = eigsh(operator, k=k, which=which, v0=start, return_eigenvectors=False)
-    return torch.as_tensor(np.sort(values), dtype=like.dtype, device=like.device)
 
 
 def spectral_norm(matrix: Tensor) -> float:
@@ -239,7 +309,7 @@ def spectral_norm(matrix: Tensor) -> float:
         return float(svds(matrix.cpu().numpy(), k=1, v0=start, return_singular_vectors=False)[0])
     if rows <= DENSE_SPECTRUM:
         return float(torch.linalg.eigvalsh(matrix).abs().max())
-    return float(top_eigenvalues(lambda v: matrix @ v, rows, 1, matrix, which="LM").abs().max())
+    return float(top_eigenpairs(matrix, 1, method=Arpack("LM")).values.abs().max())
 
 
 def _is_symmetric(matrix: Tensor) -> bool:
@@ -256,27 +326,4 @@ def leading_directions(x: Tensor, k: int) -> Tensor:
     if p <= _LARGEST_DENSE_GRAM or k >= p - 1:
         vectors: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
         return vectors[:, p - k :].flip(1)
-    product = LinearOperator((p, p), matvec=lambda v: _gram_product(x, v), dtype=np.float64)
-    _, columns = eigsh(product, k=k, which="LA", v0=np.random.default_rng(0).standard_normal(p))
-    return torch.as_tensor(columns[:, ::-1].copy(), dtype=x.dtype, device=x.device)
-
-
-def _gram_product(x: Tensor, v: np.ndarray) -> np.ndarray:
-    vector = torch.as_tensor(v.ravel(), dtype=x.dtype, device=x.device)
-    return (x.T @ (x @ vector)).cpu().numpy()
-
-
-def top_eigenvectors(matrix: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest eigenvalues of a dense symmetric matrix, descending, and their eigenvectors as columns (n, k)."""
-    n = len(matrix)
-    if n <= DENSE_SPECTRUM or k >= n:
-        values, vectors = torch.linalg.eigh(matrix)
-        return values[n - k :].flip(0), vectors[:, n - k :].flip(1)
-
-    def product(v: np.ndarray) -> np.ndarray:
-        return (matrix @ torch.as_tensor(v.ravel(), dtype=matrix.dtype, device=matrix.device)).cpu().numpy()
-
-    operator = LinearOperator((n, n), matvec=product, dtype=np.float64)
-    found, columns = eigsh(operator, k=k, which="LA", v0=np.random.default_rng(0).standard_normal(n))
-    order = np.argsort(found)[::-1]
-    return torch.as_tensor(found[order].copy()).to(matrix), torch.as_tensor(columns[:, order].copy()).to(matrix)
+    return x.new_empty(p, 0) if k == 0 else top_eigenpairs(lambda v: x.T @ (x @ v), k, x[0], Arpack()).vectors

@@ -1,4 +1,4 @@
-"""Positive definite matrices that are cheap to invert and to take the root of, to precondition by."""
+"""Preconditioners: positive definite matrices with a cheap inverse and a cheap root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from notsodeep.linalg.eigen import BlockProduct
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 
 _NEGLIGIBLE = 0.02
-"""A gain of P below this changes no condition number by more than as much, and each costs a column."""
+"""A gain of P below this changes the condition number by no more, and each costs a column."""
 
 _LOWEST_GAIN = 0.1
 """The floor on 1 + s that keeps P positive definite."""
@@ -67,7 +67,7 @@ class SpikedDiagonal:
 
 @dataclass(frozen=True, eq=False)
 class Chained:
-    """P = L₁ P₂ L₁ᵀ: the second preconditions what the first has left."""
+    """P = L₁ P₂ L₁ᵀ: the second preconditions the remainder of the first."""
 
     first: Preconditioner
     second: Preconditioner
@@ -97,8 +97,8 @@ def identity(n: int, like: Tensor) -> SpikedDiagonal:
 
 @torch.no_grad()
 def made_positive(operator: LowRankPlusDiagonal, floor: float) -> SpikedDiagonal:
-    """U C Uᵀ + diag(d), with d raised to `floor` where below, and 1 + s to a tenth where D^−½ U C Uᵀ D^−½ = Q diag(s) Qᵀ has an
-    s near −1 or below, so that the result is positive definite whatever the operator was. Small |s| are dropped."""
+    """U C Uᵀ + diag(d) made positive definite: d is raised to at least `floor`, and 1 + s to at least a tenth, where
+    D^−½ U C Uᵀ D^−½ = Q diag(s) Qᵀ. Small |s| are dropped."""
     diag = operator.diag.double().clamp(min=floor)
     factor, core = _trimmed(operator.factor.double() / diag.sqrt()[:, None], operator.core.double())
     q, r = torch.linalg.qr(factor)
@@ -110,7 +110,7 @@ def made_positive(operator: LowRankPlusDiagonal, floor: float) -> SpikedDiagonal
 
 
 def _trimmed(factor: Tensor, core: Tensor) -> tuple[Tensor, Tensor]:
-    """Without the columns that together change U C Uᵀ by less than is negligible: ‖Σ c u uᵀ‖ ≤ Σ |c| ‖u‖². C diagonal only."""
+    """U and C without the columns whose sum is negligible, by ‖Σ c u uᵀ‖ ≤ Σ |c| ‖u‖²; for a diagonal C only."""
     if not torch.equal(core, torch.diag(core.diagonal())):
         return factor, core
     sizes, order = (core.diagonal().abs() * factor.square().sum(0)).sort()
@@ -135,7 +135,7 @@ def nystrom(
         torch.randn(n, rank, dtype=torch.float64, generator=own, device=own.device).to(like.device)
     ).Q
     image = product(test.to(like)).double()
-    # The shift keeps the small Gram matrix positive in the precision of the product; what is below it is round-off.
+    # The shift keeps the small Gram matrix positive in the precision of the product; anything below it is round-off.
     shift = n**0.5 * torch.finfo(like.dtype).eps * float(torch.linalg.matrix_norm(image))
     image = image + shift * test
     small, along = torch.linalg.eigh(0.5 * (test.T @ image + image.T @ test))

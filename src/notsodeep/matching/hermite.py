@@ -12,26 +12,29 @@ import torch
 from notsodeep.activations import HermiteSeries
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import hermite_coefficients
+from notsodeep.kernels.names import Kernel
 from notsodeep.theory.architecture import Explicit, Implicit
 
 Series = np.ndarray
 MOST_TERMS = 200
 
 
-def hermite_network(net: Implicit, tau0: float, terms: int, match: str) -> Explicit:
-    """σ(x) = Σ_{k<terms} s_k √b_k h_k(x/τ0), with the signs s_k of the activation's own coefficients, so that σ is close
-    to φ where the two can be. For the tangent kernel Σ θ_k s^k of f = aᵀz, b_k = θ_k/(1 + k)."""
+def hermite_network(net: Implicit, tau0: float, terms: int, kernel: Kernel | str) -> Explicit:
+    """σ(x) = Σ_{k<terms} s_k √b_k h_k(x/τ0), with the signs s_k of the activation's own coefficients, which keep σ close to φ.
+
+    For the tangent kernel Σ θ_k s^k of f = aᵀz, b_k = θ_k/(1 + k).
+    """
     if not 2 <= terms <= MOST_TERMS:
         raise BadInput(f"A Hermite design needs 2 to {MOST_TERMS} terms, got {terms}.")
-    own, series = sphere_series(net, tau0, terms, match)
-    if match == "tangent":
+    own, series = sphere_series(net, tau0, terms, kernel)
+    if kernel == Kernel.TANGENT:
         series = series / (1.0 + np.arange(terms))
     signs = np.where(own < 0, -1.0, 1.0)
     # Round-off can leave a coefficient that is zero in truth at −1e-18.
     return Explicit([HermiteSeries(tuple(signs * np.sqrt(np.maximum(series, 0.0))), scale=tau0)])
 
 
-def sphere_series(net: Implicit, tau0: float, terms: int, match: str) -> tuple[Series, Series]:
+def sphere_series(net: Implicit, tau0: float, terms: int, kernel: Kernel | str) -> tuple[Series, Series]:
     """c_k(τ*) of the centred activation, and the coefficients of G (or Θ) as a series in s = S/τ0²."""
     tau_star = net.deviation(tau0)
     own = hermite_coefficients(net.centred(tau0).phi, torch.tensor(tau_star, dtype=torch.float64), terms).numpy()
@@ -48,7 +51,7 @@ def sphere_series(net: Implicit, tau0: float, terms: int, match: str) -> tuple[S
         rest[1] += net.var_b * tau0**2 / variance
         lam = rest / (1.0 - direct)
     conjugate = _compose(power, lam)
-    if match == "conjugate":
+    if kernel == Kernel.CONJUGATE:
         return own, conjugate
     slope = _compose(np.append(power[1:] * np.arange(1, terms), 0.0), lam) / variance
     return own, conjugate + _multiply(slope, _divide(variance * lam, -a * slope))

@@ -22,40 +22,56 @@ class Measured:
     """Relative gaps ‖G* − Σ‖/‖G*‖ of exact kernels on the data, for the design and for the same depth undesigned."""
 
     samples: int
+    """How many samples were used"""
     of_samples: int
+    """of how many"""
     gap: float
+    """of the design"""
     plain: Explicit
+    """The activation of the DEQ in every layer, centred"""
     plain_gap: float
+    """of `plain`"""
     plain_scaled_gap: float
+    """of `plain` times its best factor"""
     plain_factor: float
+    """That factor"""
     kernel: Tensor = field(repr=False)
-    """(samples, samples): the DEQ's exact kernel"""
+    """The exact kernel of the DEQ, (samples, samples)"""
     explicit_kernel: Tensor = field(repr=False)
+    """That of the design"""
     plain_kernel: Tensor = field(repr=False)
+    """That of `plain`"""
 
 
 @dataclass(frozen=True)
 class Design:
-    """An explicit network equivalent to a DEQ.
-
-    ``target`` and ``scalars`` are the scalars of the DEQ and of ``explicit``; ``residual`` is the largest relative gap of
-    a scalar that decides the kernel; ``measured`` holds the gaps of the exact kernels on the data, if there was any.
-    """
+    """An explicit network equivalent to a DEQ."""
 
     net: Implicit
+    """The DEQ"""
     explicit: Explicit
+    """The designed network"""
     family: str
+    """Its family"""
     match: str
+    """The kernel that agrees, "conjugate" or "tangent\""""
     tau0: float
+    """The root mean square norm of the data"""
     target: Scalars
+    """The scalars of the DEQ"""
     scalars: Scalars
+    """Those of `explicit`"""
     comparisons: tuple[Comparison, ...]
+    """The four scalars that decide the kernel, compared"""
     residual: float
+    """The largest relative gap of one"""
     measured: Measured | None = None
+    """The gaps of the exact kernels on the data, where there was any"""
     note: str = ""
+    """A caveat, as a sentence"""
 
     def summary(self) -> str:
-        """The table of scalars (DEQ, explicit, gap) and, given data, the measured gaps: text, for `print`."""
+        """The table of scalars (DEQ, explicit, gap) and, given data, the measured gaps, as text for `print`."""
         stream = io.StringIO()
         console = Console(file=stream, width=110, highlight=False, color_system=None, legacy_windows=False)
         console.print(f"{self.net}  ≈  {self.explicit}", soft_wrap=True)
@@ -91,7 +107,7 @@ class Design:
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain numbers and text, for JSON."""
+        """The design as plain numbers and text, for JSON."""
         measured = self.measured and {
             "samples": self.measured.samples,
             "of_samples": self.measured.of_samples,

@@ -1,4 +1,4 @@
-"""Find the member of a family whose scalars agree with a target."""
+"""The member of a family whose scalars agree with a target."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from notsodeep.arguments import shown
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import NumericsWarning
+from notsodeep.kernels.names import Kernel, as_kernel
 from notsodeep.matching.families import Family
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.tolerances import MATCH_RTOL
 
 _POLISHED, _WORTH_POLISHING = 1e-13, 1e-4
-MATCHES: dict[str, tuple[str, ...]] = {
-    "conjugate": ("gamma", "alpha1", "alpha2", "alpha3"),
-    "tangent": ("kappa", "beta1", "beta2", "beta3"),
+MATCHES: dict[Kernel, tuple[str, ...]] = {
+    Kernel.CONJUGATE: ("gamma", "alpha1", "alpha2", "alpha3"),
+    Kernel.TANGENT: ("kappa", "beta1", "beta2", "beta3"),
 }
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The best member that was found, whether or not it matches."""
+    """A member of a family and its scalars compared with the target, whether or not it matches."""
 
     explicit: Explicit
     scalars: Scalars
@@ -41,55 +41,55 @@ class Fit:
         return self.residual <= MATCH_RTOL
 
 
-def matching(family: Family, target: Scalars, match: str) -> Fit | None:
-    """The member that matches, of several the one with the smallest weights; None if there is none."""
+def matching(family: Family, target: Scalars, kernel: Kernel | str) -> Fit | None:
+    """The member that matches, of several the one with the smallest unknowns; None without a match."""
     found = []
-    for unknowns in family.candidates(target, match):
-        candidate = _member(family, target, match, unknowns)
+    for unknowns in family.candidates(target, kernel):
+        candidate = _member(family, target, kernel, unknowns)
         if _POLISHED < candidate.residual <= _WORTH_POLISHING:
-            unknowns, candidate = _polished(family, target, match, unknowns)
+            unknowns, candidate = _polished(family, target, kernel, unknowns)
         if candidate.matches:
             found.append((math.hypot(*unknowns), candidate))
     return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def nearest(family: Family, target: Scalars, match: str) -> Fit:
+def nearest(family: Family, target: Scalars, kernel: Kernel | str) -> Fit:
     """The member that comes closest, from each of the family's starts."""
-    fits = [_polished(family, target, match, start)[1] for start in family.starts]
+    fits = [_polished(family, target, kernel, start)[1] for start in family.starts]
     return min(fits, key=lambda candidate: candidate.residual)
 
 
-def _member(family: Family, target: Scalars, match: str, unknowns: tuple[float, ...]) -> Fit:
+def _member(family: Family, target: Scalars, kernel: Kernel | str, unknowns: tuple[float, ...]) -> Fit:
     explicit = family.build(tuple(float(u) for u in unknowns), target.tau0)
     with warnings.catch_warnings():
         # Each member is centred by construction, up to the round-off that a solver's extreme guesses magnify.
         warnings.simplefilter("ignore", NumericsWarning)
         reached = scalars(explicit, target.tau0)
-    return Fit(explicit, reached, compare_scalars(target, reached, matched_names(match)))
+    return Fit(explicit, reached, compare_scalars(target, reached, matched_names(kernel)))
 
 
-def _polished(family: Family, target: Scalars, match: str, start: tuple[float, ...]) -> tuple[tuple[float, ...], Fit]:
+def _polished(
+    family: Family, target: Scalars, kernel: Kernel | str, start: tuple[float, ...]
+) -> tuple[tuple[float, ...], Fit]:
     """Least squares on the relative gaps."""
 
     def gaps(unknowns: np.ndarray) -> np.ndarray:
-        comparisons = _member(family, target, match, tuple(unknowns)).comparisons
+        comparisons = _member(family, target, kernel, tuple(unknowns)).comparisons
         return np.array([(c.reached - c.target) / c.scale for c in comparisons])
 
     found = least_squares(gaps, start, method="trf", x_scale="jac", xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=80)
     unknowns = tuple(float(u) for u in found.x)
-    return unknowns, _member(family, target, match, unknowns)
+    return unknowns, _member(family, target, kernel, unknowns)
 
 
-def matched_names(match: str) -> tuple[str, ...]:
-    """The four scalars that decide the kernel `match`."""
-    if not isinstance(match, str) or match not in MATCHES:
-        raise BadInput(f"There is no kernel {shown(match)} to match; choose {' or '.join(MATCHES)}.")
-    return MATCHES[match]
+def matched_names(kernel: Kernel | str) -> tuple[str, ...]:
+    """The four scalars that decide a kernel; raises BadInput for an unknown one."""
+    return MATCHES[as_kernel(kernel, MATCHES)]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One scalar of the DEQ beside that of the explicit network."""
+    """One scalar of the DEQ and of the explicit network."""
 
     name: str
     target: float
@@ -103,8 +103,8 @@ class Comparison:
 
 
 def compare_scalars(target: Scalars, reached: Scalars, names: tuple[str, ...]) -> tuple[Comparison, ...]:
-    """γ (or κ) relative to itself; each α (or β) relative to the largest of the three, since a tiny one (α2 = 0 for an odd
-    activation) has no scale of its own."""
+    """The scalars compared: γ (or κ) relative to itself, each α (or β) relative to the largest of the three, since a tiny one
+    (α2 = 0 for an odd activation) has no scale of its own."""
     wanted = {name: float(getattr(target, name)) for name in names}
     largest = max(abs(value) for name, value in wanted.items() if name[-1].isdigit())
     return tuple(

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep import arrays as checks
 from notsodeep.arguments import count, flag, generator as checked_generator
-from notsodeep.arrays import Array, samples
+from notsodeep.arrays import Array, module_input, samples
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.matching.design import design
@@ -24,9 +24,8 @@ from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
-from notsodeep.models.labels import Labels
 from notsodeep.models.training.fit import fit
-from notsodeep.models.training.objective import Batches
+from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
@@ -106,12 +105,12 @@ def compile_deq(
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
     rows = samples(x).to(deq.B)
-    checks.batch(rows, deq.in_features, deq.B, "DEQ")
+    module_input(rows, deq.in_features, deq.B, "DEQ")
     distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
-    labels = None if y is None else Labels.of(y, len(rows))
+    labels = None if y is None else Targets.numbered(y, len(rows))
     draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
     assert draw is not None
     changed = deq.changed()
@@ -227,20 +226,21 @@ class _Twins:
             progress="distilling" if progress else False,
         )
 
-    def scores(self, labels: Labels) -> tuple[Score, ...]:
+    def scores(self, labels: Targets) -> tuple[Score, ...]:
         """Scores of both networks' own outputs, where they are meant for y, and of ridge readouts of their features."""
-        targets, outputs, test, found = labels.targets.to(self.x), self.outputs, self.test, []
+        targets, outputs, test, found = labels.read().to(self.x), self.outputs, self.test, []
+        y, measured = labels.y[test], measure(labels.y)
         if outputs is not None and "readout" in self.deq.changed():
             classes, spare = labels.classes is not None, outputs.shape[1] - targets.shape[1]
             if spare == 0 or (classes and spare > 0):
-                scores = (labels.score(out, test) for out in (outputs[test], in_batches(self.network, self.x[test])))
-                found.append(Score(f"{labels.measure}, own readout", *scores))
+                scores = (score(out, y) for out in (outputs[test], in_batches(self.network, self.x[test])))
+                found.append(Score(f"{measured}, own readout", *scores))
 
         def ridge(features: Features) -> float:
             readout = best_readout(features, self.x[self.train], targets[self.train])
-            return labels.score(readout(in_batches(features, self.x[test])), test)
+            return score(readout(in_batches(features, self.x[test])), y)
 
-        found.append(Score(f"{labels.measure}, ridge readout", ridge(self.deq.features), ridge(self.network.features)))
+        found.append(Score(f"{measured}, ridge readout", ridge(self.deq.features), ridge(self.network.features)))
         return tuple(found)
 
     @torch.no_grad()

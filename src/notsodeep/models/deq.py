@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
-from notsodeep import arrays as checks
-from notsodeep.arguments import count, flag, norm
+from notsodeep.arguments import choices, count, flag, norm, weight_options
+from notsodeep.arrays import module_input
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
 from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph
 from notsodeep.fixed_points.implicit import equilibrium
-from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.precision import MixedPrecision, Precision
+from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
@@ -108,8 +107,8 @@ class DEQ(nn.Module):
         self.adjoint = ImplicitAdjoint(backward, throw=throw) if adjoint is None else adjoint
         require_adjoint(self.adjoint)
         self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw, atol)
-        still = checks.names(frozen, ("A", "B", "readout"), "frozen")
-        generator, device, dtype = checks.drawing(generator, device, dtype)
+        still = choices(frozen, "frozen", ("A", "B", "readout"))
+        generator, device, dtype = weight_options(generator, device, dtype)
         bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
         learn_variances = flag(learn_variances, "learn_variances")
         self.A = gaussian(self.width, self.width, generator, device, dtype)
@@ -143,7 +142,7 @@ class DEQ(nn.Module):
 
     def terms(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """(W, u) of the equation s = φ(W s + u), s = √m z: W = σ_a A/√m, (m, m), and u = σ_b B x (+ c), (n, m)."""
-        x = checks.batch(x, self.in_features, self.B, "DEQ")
+        x = module_input(x, self.in_features, self.B, "DEQ")
         recurrent, inward = self.scales()
         if isinstance(self.net, Stacked):  # whatever training does, the layers stay a chain
             into, between = self.net.masks(self.B)
@@ -159,7 +158,7 @@ class DEQ(nn.Module):
 
     def solve(self, x: Tensor) -> Solution:
         """The features z* of x, (n, p), with steps, residuals, and which samples converged."""
-        x = checks.batch(x, self.in_features, self.B, "DEQ")
+        x = module_input(x, self.in_features, self.B, "DEQ")
         if x.numel() == 0:
             raise BadInput(f"x has shape {tuple(x.shape)}: there is no sample to solve for.")
         # In the weights' own precision: in a lower one no residual below its rounding is reached.
@@ -171,7 +170,7 @@ class DEQ(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(…, m): z*."""
-        x = checks.batch(x, self.in_features, self.B, "DEQ")
+        x = module_input(x, self.in_features, self.B, "DEQ")
         if isinstance(self.net, Stacked) or x.numel() == 0:
             return self._as_features(self._swept(*self.terms(x.reshape(-1, self.in_features))), x)
         if in_graph():
@@ -222,7 +221,7 @@ class DEQ(nn.Module):
 
     def mark_changed(self, names: Iterable[str]) -> None:
         """Take the present weights, except those named, for what the module was made with."""
-        changed = checks.names(names, ("A", "B", "bias", "variances", "readout"), "names")
+        changed = choices(names, "names", ("A", "B", "bias", "variances", "readout"))
         self._start = {name: now for name, now in self._sample().items() if name not in changed}
 
     @torch.no_grad()

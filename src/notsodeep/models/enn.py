@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from notsodeep import arrays as checks
-from notsodeep.arguments import count, flag, is_whole, path as checked_path, shown
-from notsodeep.arrays import refuse_if_too_large
+from notsodeep.arguments import choices, count, flag, is_whole, path as checked_path, shown, weight_options
+from notsodeep.arrays import check_memory, module_input
 from notsodeep.errors import BadInput
 from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.export.source import to_source
@@ -63,8 +62,8 @@ class ENN(nn.Module):
         self.in_features = count(in_features, "in_features")
         self.widths = _widths(width, net.depth)
         self.out_features = None if out_features is None else count(out_features, "out_features")
-        still = checks.names(frozen, ("hidden", "readout"), "frozen")
-        generator, device, dtype = checks.drawing(generator, device, dtype)
+        still = choices(frozen, "frozen", ("hidden", "readout"))
+        generator, device, dtype = weight_options(generator, device, dtype)
         bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
         sizes = zip(self.widths, (self.in_features, *self.widths), strict=False)
         self.weights = nn.ParameterList(gaussian(rows, columns, generator, device, dtype) for rows, columns in sizes)
@@ -84,7 +83,7 @@ class ENN(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(…, m): x^(L)."""
-        x = checks.batch(x, self.in_features, self.weights[0], "ENN")
+        x = module_input(x, self.in_features, self.weights[0], "ENN")
         for layer, (sigma, weight) in enumerate(zip(self.net.layers, self.weights, strict=True)):
             h = functional.linear(x, weight, None if self.biases is None else self.biases[layer])
             x = _scaled(sigma(h), 1.0 / math.sqrt(len(weight)))
@@ -155,7 +154,7 @@ def gaussian(
     place = torch.device("cpu" if device is None else device)
     if place.type != "meta":
         what = f"A weight of {rows} × {columns}"
-        refuse_if_too_large(rows, columns, dtype or torch.get_default_dtype(), place, "a narrower network", what)
+        check_memory((rows, columns), dtype or torch.get_default_dtype(), place, "a narrower network", what)
     where = device if generator is None else generator.device
     drawn = torch.randn(rows, columns, generator=generator, device=where, dtype=dtype)
     return nn.Parameter(drawn if device is None else drawn.to(device))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep import arrays as checks
 from notsodeep.arguments import generator as checked_generator
+from notsodeep.arrays import module_input
 from notsodeep.fixed_points import jacobian
 from notsodeep.models.deq import DEQ
 
@@ -32,7 +32,7 @@ def spectral_radius(
     generator = checked_generator(generator)
     if not isinstance(deq, DEQ):
         return jacobian.spectral_radius(deq, x, generator=generator, **options)
-    x = checks.batch(x, deq.in_features, deq.B, "DEQ").reshape(-1, deq.in_features)
+    x = module_input(x, deq.in_features, deq.B, "DEQ").reshape(-1, deq.in_features)
     rows = max(1, _BLOCK_ELEMENTS // (100 * deq.width))  # some hundred vectors are kept for every sample
     return torch.cat([_radii(deq, part, generator) for part in x.split(rows)])
 
@@ -60,7 +60,7 @@ def jacobian_penalty(
     generator = checked_generator(generator)
     if not isinstance(deq, DEQ):
         return jacobian.jacobian_penalty(deq, x, probes=probes, generator=generator)
-    x = checks.batch(x, deq.in_features, deq.B, "DEQ").reshape(-1, deq.in_features)
+    x = module_input(x, deq.in_features, deq.B, "DEQ").reshape(-1, deq.in_features)
     state = deq.solve(x).value / deq.form.output
     weight, u = deq.terms(x)
     return jacobian.jacobian_penalty(lambda s: deq.step(s, weight, u), state, probes=probes, generator=generator)

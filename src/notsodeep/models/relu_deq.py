@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from notsodeep import arrays as checks
-from notsodeep.arguments import count, flag, instance, shown
-from notsodeep.arrays import refuse_if_too_large, refuse_unreadable
+from notsodeep.arguments import count, flag, instance, shown, weight_options
+from notsodeep.arrays import check_dense, check_memory, module_input
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
@@ -90,11 +89,11 @@ class ReluDEQ(nn.Module):
         """
         p, m = count(in_features, "in_features"), count(width, "width")
         outputs = count(out_features, "out_features")
-        generator, _, dtype = checks.drawing(generator, None, dtype)
+        generator, _, dtype = weight_options(generator, None, dtype)
         skip, bias = flag(skip, "skip"), flag(bias, "bias")
         for rows, columns in ((m, max(m, p)), (outputs, max(m, p))):
             what, cpu = f"A weight of {rows} × {columns}", torch.device("cpu")
-            refuse_if_too_large(rows, columns, dtype or torch.get_default_dtype(), cpu, "a narrower network", what)
+            check_memory((rows, columns), dtype or torch.get_default_dtype(), cpu, "a narrower network", what)
 
         def uniform(*shape: int, inputs: int) -> Tensor:
             return torch.empty(shape, dtype=dtype).uniform_(-1.0, 1.0, generator=generator) / math.sqrt(inputs)
@@ -128,7 +127,7 @@ class ReluDEQ(nn.Module):
 
     def solve(self, x: Tensor) -> Solution:
         """Features z* of x, with steps, residuals, and which samples converged."""
-        x = checks.batch(x, self.in_features, self.U, "ReluDEQ")
+        x = module_input(x, self.in_features, self.U, "ReluDEQ")
         if x.numel() == 0:
             raise BadInput(f"x has shape {tuple(x.shape)}: there is no sample to solve for.")
         # In the weights' own precision: in a lower one no residual below its rounding is reached.
@@ -143,7 +142,7 @@ class ReluDEQ(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """(…, m): z*."""
-        x = checks.batch(x, self.in_features, self.U, "ReluDEQ")
+        x = module_input(x, self.in_features, self.U, "ReluDEQ")
         chain = longest_chain(self.W)
         if chain is None and x.numel() > 0:
             value: Tensor = self.solve(x).value
@@ -197,7 +196,7 @@ def _require_shapes(W: Tensor, U: Tensor, b: Tensor, A: Tensor, V: Tensor | None
     for name, given in zip("WUbAVc", (W, U, b, A, V, c), strict=True):
         if given is not None or name in "WUbA":
             weight: Tensor = instance(given, Tensor, name, "a tensor")
-            refuse_unreadable(weight, name)
+            check_dense(weight, name)
             if weight.ndim == 0 or not weight.is_floating_point():
                 raise BadInput(
                     f"{name} is {shown(weight)} of {weight.dtype}; expected real numbers, one or more axes of them."

@@ -1,4 +1,4 @@
-"""What the papers say, and whether it was found."""
+"""Claims of the papers, and the verdict whether ours agree."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ _SLACK = 0.1  # of a bound's size: within it, ours may lie above where its sprea
 
 
 class Verdict(StrEnum):
-    """`sharper`: found, and by more than the spread better than they say."""
+    """`sharper`: found, and better than the paper says by more than the spread."""
 
     reproduced = "reproduced"
     not_reproduced = "not reproduced"
     sharper = "sharper"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One claim: their number and ours, each as text; `paper` is "—" where a claim of ours stands beside theirs."""
+    """One claim: the paper's number and ours, each as text; `paper` is "—" where the claim is ours."""
 
     id: str
     claim: str
-    paper: str
+    paper: str = "—"
     ours: str
     spread: str
     verdict: Verdict
-    command: str
+    command: str = ""
+    """The command that computes it again; `Experiment.claims` sets it."""
 
     @property
     def experiment(self) -> str:
@@ -38,13 +39,16 @@ class Claim:
 
 
 def at_most(ours: float, bound: float, spread: float) -> Verdict:
-    """Of a claim "it is at most `bound`": found where ours lies below, or above by no more than its spread, which is not to
-    excuse more than a tenth of the bound; sharper where it lies below by more than its spread and half of the bound."""
+    """Verdict on "it is at most `bound`".
+
+    Found where ours lies below, or above by no more than its spread and a tenth of the bound; sharper where ours lies below
+    by more than its spread and half of the bound.
+    """
     return _judged(ours, bound, spread, min(spread, _SLACK * abs(bound)))
 
 
 def about(ours: float, theirs: float, spread: float) -> Verdict:
-    """Of a distance that they give as "≈ theirs", a Monte Carlo average in two digits: up to a quarter more counts as found."""
+    """Verdict on a distance "≈ theirs", a Monte Carlo average in two digits: up to a quarter more counts as found."""
     return _judged(ours, theirs, spread, 0.25 * theirs)
 
 

@@ -1,11 +1,11 @@
-"""What an experiment is: a value that names its settings, its computations and its claims."""
+"""An experiment: a value that names its computations, its settings in two sizes, and its claims."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,37 +15,51 @@ from notsodeep.papers.records import Record
 
 _LARGEST = 1_000_000
 
+Unit = TypeVar("Unit")
 Values = dict[str, Any]
 Records = Mapping[str, list[Record]]
 """By the experiment's name; an experiment without records has an empty list."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """`name` L1, what it shows in a line, and the settings of its two sizes, each a frozen `Config`.
+    """One experiment of a paper, under its `name` (L1); `shows` says in a line what it is about.
 
-    `units(config)` are the computations, each a frozen value whose fields are a record's config; `run(unit, device)` gives its
-    numbers; `cost(unit)` roughly its seconds on two cores, which remaining times start from; `claims(records, command)` what
-    follows from them (and from other experiments' records). `notes` are the sentences of the report that no number says.
+    Settings that a config and its units share are fields of a common base class, so each is written once, and
+    `from_config` copies them.
     """
 
     name: str
     title: str
     shows: str
-    quick: Any
-    full: Any
     units: Callable[[Any], Sequence[Any]]
+    """The computations of a config: frozen values whose fields become the configs of their records, each with its `cost`,
+    rough seconds on two cores, from which estimates of the remaining time start."""
+    quick: Any
+    """The settings of the small size, a frozen `Config`."""
+    full: Any
+    """The settings of the paper's size."""
     run: Callable[[Any, torch.device], Values]
-    cost: Callable[[Any], float]
-    claims: Callable[[Records, str], list[Claim]]
-    notes: Callable[[Records], list[str]]
+    """The numbers of a unit."""
+    judge: Callable[[Records], list[Claim]]
+    """The claims that follow from the records of all experiments; its own are not empty."""
+    remark: Callable[[Records], list[str]]
+    """Sentences of the report that no number says."""
     revision: int = 1
-    """One more whenever `run` gives other numbers, or other names: records of before are then computed anew."""
+    """Raised by one whenever `run` gives other numbers or other names: older records are then computed again."""
     command: str = "reproduce"
-    """Of `notsodeep`: the one that runs it."""
+    """The command of `notsodeep` that runs it."""
+
+    def claims(self, records: Records, command: str) -> list[Claim]:
+        """The claims, each with the command line that computes it again; none without records."""
+        return [replace(claim, command=command) for claim in self.judge(records)] if records[self.name] else []
+
+    def notes(self, records: Records) -> list[str]:
+        """The report's sentences; none without records."""
+        return self.remark(records) if records[self.name] else []
 
     def config(self, full: bool, changes: dict[str, str] | None = None) -> Any:
-        """The settings of a size, with some of them changed by text: {"seeds": "3", "activations": "relu/tanh"}."""
+        """The settings of a size, some of them changed by text: {"seeds": "3", "activations": "relu/tanh"}."""
         base = self.full if full else self.quick
         known = {field.name: getattr(base, field.name) for field in fields(base)}
         parsed = {}
@@ -57,8 +71,15 @@ class Experiment:
         return replace(base, **parsed)
 
     def record_config(self, unit: Any) -> dict[str, Any]:
-        """What a record of this unit has as its config."""
+        """The config of a record of this unit."""
         return settings(unit) | ({"revision": self.revision} if self.revision > 1 else {})
+
+
+def from_config(kind: type[Unit], config: Any, /, **own: Any) -> Unit:
+    """A unit with its `own` settings, and those of the config that have the same names."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    shared = {field.name: getattr(config, field.name) for field in fields(config) if field.name in names}
+    return kind(**shared | own)
 
 
 def settings(unit: Any) -> dict[str, Any]:
@@ -78,7 +99,7 @@ def _parsed(what: str, text: str, like: Any, zero: bool) -> Any:
 
 
 def _number(what: str, text: str, kind: type[int] | type[float], zero: bool) -> int | float:
-    """A number that a size, a variance or a count can be."""
+    """A number that can be a size, a variance or a count."""
     try:
         value = kind(text)
     except ValueError:

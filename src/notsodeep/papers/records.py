@@ -1,4 +1,4 @@
-"""One computation of an experiment: what was asked, what came out, and where."""
+"""Records of computations (settings, numbers, machine), the files that hold them, and which of them may be compared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,13 +20,18 @@ import torch
 from notsodeep.errors import BadInput
 from notsodeep.runtime.files import output_folder
 
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
 _VERSIONS = ("torch", "numpy", "scipy", "scikit-learn")
 _FIELDS = ("experiment", "config", "values", "seconds", "provenance")
 
 
 @dataclass(frozen=True)
 class Record:
-    """`config` holds every setting, the seed among them: the same config gives the same `values`, on the same machine."""
+    """One computation. `config` holds every setting, seed included: on one machine the same config gives the same `values`."""
 
     experiment: str
     config: dict[str, Any]
@@ -43,8 +48,8 @@ class Record:
 
     @classmethod
     def from_line(cls, line: str) -> Record:
-        """The record of one line; ValueError where the line is not one."""
-        parts = json.loads(line, parse_constant=_refuse)
+        """The record of one line; raises ValueError where the line is not a record."""
+        parts = json.loads(line, parse_constant=_no_constant)
         if not isinstance(parts, dict) or set(parts) != set(_FIELDS):
             raise ValueError("not a record")
         if not all(isinstance(parts[name], dict) for name in ("config", "values", "provenance")):
@@ -52,18 +57,18 @@ class Record:
         return cls(**parts)
 
 
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+def _no_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def key(experiment: str, config: dict[str, Any]) -> str:
-    """What a computation is known by: its experiment and its settings, in any order."""
+    """Hash of an experiment's name and its settings, in any order: the identity of a computation."""
     text = json.dumps([experiment, config], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Versions, machine and time."""
+    """Versions of packages, machine, threads and time."""
     return {
         "versions": _versions(),
         "machine": machine(device),
@@ -73,7 +78,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 
 def machine(device: torch.device) -> str:
-    """The processor that computes: "NVIDIA H200", or "x86_64, 2 cores"."""
+    """Name of the processor: "NVIDIA H200", or "x86_64, 2 cores"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()}, {os.cpu_count()} cores"
@@ -88,17 +93,11 @@ def _versions() -> dict[str, str]:
     return found
 
 
-try:
-    import fcntl
-except ImportError:  # Windows has none
-    fcntl = None  # type: ignore[assignment]
-
-
 class Store:
     """The records of a run, in FOLDER/records/L1.jsonl, L2.jsonl …
 
-    A line is written in one go and flushed to the disc, so a killed run leaves at most half a line at the end, which is
-    overwritten by the next record. Where a computation was recorded twice, the later one counts.
+    Each line is written at once and flushed to the disc. A killed run leaves at most half a line at the end, which the next
+    record overwrites. Where a computation was recorded twice, the later record counts.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -108,11 +107,11 @@ class Store:
         return self.folder / "records" / f"{experiment}.jsonl"
 
     def experiments(self) -> list[str]:
-        """Those that have a file here."""
+        """Names of the experiments that have a file here."""
         return sorted(path.stem for path in (self.folder / "records").glob("*.jsonl"))
 
     def records(self, experiment: str) -> list[Record]:
-        """In the order in which they were first written."""
+        """The records of an experiment, in the order in which they were first written."""
         path = self.path(experiment)
         if not path.is_file():
             return []
@@ -143,13 +142,35 @@ class Store:
 
 @contextmanager
 def _alone(file: IO[bytes]) -> Iterator[None]:
-    """While no other process writes to the file: half a line may be one that it is writing."""
+    """Hold the file's lock: half a line may be one that another process is writing."""
     if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
     yield
 
 
 def _whole_lines(content: bytes) -> tuple[bytes, int]:
-    """The lines that have an end, and how many bytes come after them."""
+    """The complete lines, and the number of bytes after them."""
     end = content.rfind(b"\n") + 1
     return content[:end], len(content) - end
+
+
+def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
+    """The records that agree with the latest one in these settings: numbers found under different ones do not mix."""
+
+    def chosen(record: Record) -> tuple[str, ...]:
+        return tuple(repr(record.config.get(name)) for name in ("revision", *names))
+
+    return [record for record in records if chosen(record) == chosen(records[-1])]
+
+
+def of_one_run(records: Sequence[Record], apart: Sequence[str], names: Sequence[str]) -> list[Record]:
+    """`of_one_setting`, for each group of records that agree in the settings `apart`."""
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(tuple(repr(record.config.get(name)) for name in apart), []).append(record)
+    return [record for group in groups.values() for record in of_one_setting(group, names)]
+
+
+def in_one_run(records: Sequence[Record], apart: Sequence[str]) -> list[Record]:
+    """The records that agree with the latest one in every setting but those named."""
+    return of_one_setting(records, [name for name in records[-1].config if name not in apart]) if records else []

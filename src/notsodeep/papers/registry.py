@@ -5,15 +5,12 @@ from __future__ import annotations
 from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
 from notsodeep.papers.ling2024.l1_kernel_gap import L1
-from notsodeep.papers.ling2024.l2_equivalent_spectra import L2
-from notsodeep.papers.ling2024.l3_relu_design import L3
-from notsodeep.papers.ling2024.l4_tanh_design import L4
+from notsodeep.papers.ling2024.l2_l3_l4_spectra import L2, L3, L4
 from notsodeep.papers.ling2024.l5_accuracy import L5
 from notsodeep.papers.ling2024.l6_cost import L6
-from notsodeep.papers.wu2024.w1_sawtooth import W1
+from notsodeep.papers.wu2024.w1_w4_sawtooth import W1, W4
 from notsodeep.papers.wu2024.w2_steep import W2
 from notsodeep.papers.wu2024.w3_weights import W3
-from notsodeep.papers.wu2024.w4_equal_flops import W4
 from notsodeep.papers.wu2024.w5_unseen import W5
 from notsodeep.papers.wu2024.w6_features import W6
 from notsodeep.papers.wu2024.w7_saliency import W7
@@ -25,12 +22,15 @@ EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment
 
 
 def of_command(command: str) -> dict[str, Experiment]:
-    """Those that `notsodeep COMMAND` runs."""
+    """The experiments that `notsodeep COMMAND` runs, by name."""
     return {name: experiment for name, experiment in EXPERIMENTS.items() if experiment.command == command}
 
 
 def chosen(names: list[str], command: str) -> list[Experiment]:
-    """Those of the command that are named, in the registry's order, each once; "all" are all of the command."""
+    """The named experiments of a command, in the registry's order, each once; "all" stands for all of them.
+
+    Raises BadInput for a name that does not exist or belongs to another command.
+    """
     own = of_command(command)
     for name in names:
         if name.lower() == "all" or name.upper() in own:

@@ -1,22 +1,24 @@
-"""Means and slopes with their spread."""
+"""Means and slopes with Student's interval, and numbers as text."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from scipy.stats import t as student
 
 from notsodeep.papers.records import Record
 
+X = TypeVar("X", int, float)
 _LEVEL = 0.95
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and the half width of its 95 % interval, NaN where one number tells nothing of its spread."""
+    """A value and the half width of its 95 % interval; NaN where there are too few numbers for an interval."""
 
     value: float
     spread: float
@@ -24,8 +26,12 @@ class Estimate:
 
     @property
     def half_width(self) -> float:
-        """`spread`, or 0 where there is none."""
+        """`spread`, or 0 where it is NaN."""
         return self.spread if math.isfinite(self.spread) else 0.0
+
+    def above(self, other: Estimate) -> bool:
+        """Whether this interval lies above the other one; never for single numbers, which have no interval."""
+        return min(self.count, other.count) > 1 and self.value - self.spread > other.value + other.spread
 
     def spelt(self, digits: str, noun: str) -> str:
         """ "± 0.0012, 3 seeds", or "1 seed"."""
@@ -34,27 +40,45 @@ class Estimate:
 
 
 def mean(values: Sequence[float]) -> Estimate:
-    """The mean and Student's interval for it."""
+    """The mean with Student's interval."""
     n = len(values)
     if n < 2:
         return Estimate(float(values[0]), math.nan, n)
-    half = float(student.ppf(0.5 + _LEVEL / 2, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
-    return Estimate(float(np.mean(values)), half, n)
+    return Estimate(float(np.mean(values)), _half_width(float(np.std(values, ddof=1)) / math.sqrt(n), n - 1), n)
 
 
-def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
-    """Of log y against log x, by least squares, with Student's interval from the residuals: the exponent of a power law."""
-    a, b = np.log(np.asarray(x, dtype=float)), np.log(np.asarray(y, dtype=float))
-    centred = a - a.mean()
-    value = float(centred @ b / (centred @ centred))
-    n = len(a)
+def line(x: Sequence[float], y: Sequence[float]) -> Estimate:
+    """The slope of the least-squares line through (x, y), with Student's interval from the residuals."""
+    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    centred, n = a - a.mean(), len(a)
+    size = float(centred @ centred)
+    value = float(centred @ b / size)
     if n < 3:
         return Estimate(value, math.nan, n)
     residual = b - b.mean() - value * centred
-    half = float(student.ppf(0.5 + _LEVEL / 2, n - 2)) * math.sqrt(
-        float(residual @ residual) / (n - 2) / float(centred @ centred)
-    )
-    return Estimate(value, half, n)
+    return Estimate(value, _half_width(math.sqrt(float(residual @ residual) / (n - 2) / size), n - 2), n)
+
+
+def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
+    """The slope of log y against log x: the exponent of a power law."""
+    return line(np.log(np.asarray(x, dtype=float)).tolist(), np.log(np.asarray(y, dtype=float)).tolist())
+
+
+def _half_width(deviation: float, degrees: int) -> float:
+    """Half of Student's interval of a quantity with this standard deviation."""
+    return float(student.ppf(0.5 + _LEVEL / 2, degrees)) * deviation
+
+
+def over_seeds(
+    records: Iterable[Record], x: Callable[[Record], X], y: Callable[[Record], float | None]
+) -> dict[X, list[float]]:
+    """The numbers y of all records at every x, in the order of x; records whose y is None are left out."""
+    found: dict[X, list[float]] = {}
+    for record in records:
+        value = y(record)
+        if value is not None:
+            found.setdefault(x(record), []).append(value)
+    return dict(sorted(found.items()))
 
 
 def signed(value: float, digits: int) -> str:
@@ -67,20 +91,3 @@ def format_number(value: float) -> str:
     if value == 0.0 or not math.isfinite(value):
         return f"{value:g}"
     return f"{value:.3g}" if 1e-3 <= abs(value) < 1e5 else f"{value:.2e}"
-
-
-def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
-    """Those with these settings as the latest record has them: numbers found under different ones do not mix."""
-
-    def chosen(record: Record) -> tuple[str, ...]:
-        return tuple(repr(record.config.get(name)) for name in ("revision", *names))
-
-    return [record for record in records if chosen(record) == chosen(records[-1])]
-
-
-def of_one_run(records: Sequence[Record], apart: Sequence[str], names: Sequence[str]) -> list[Record]:
-    """`of_one_setting`, for each group of records that agree in the settings `apart`."""
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        groups.setdefault(tuple(repr(record.config.get(name)) for name in apart), []).append(record)
-    return [record for group in groups.values() for record in of_one_setting(group, names)]

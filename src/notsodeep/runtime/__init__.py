@@ -1,1 +1,1 @@
-"""What the process needs beside mathematics: files, threads, clusters, progress bars, JSON."""
+"""The process rather than the mathematics: files, threads, clusters, progress bars, JSON."""

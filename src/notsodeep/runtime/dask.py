@@ -1,4 +1,4 @@
-"""Work on the workers of a Dask cluster (extra ``[dask]``): the connection, and tasks in the order in which they finish."""
+"""Tasks on the workers of a Dask cluster (extra ``[dask]``): the connection, and results in the order in which they finish."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from typing import Any, TypeVar
 
 from notsodeep.errors import BadInput, NotSoDeepError
 
-Task = TypeVar("Task")
+Item = TypeVar("Item")
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _KEPT = 128 << 20
-_ANSWER = 5.0  # seconds that a scheduler has to answer, and then to have a worker
-_PORT = 8786  # Dask's, where none is given
-_GREETING = 1 << 20  # bytes, at most: a greeting has some hundred
-_AHEAD = 3  # tasks sent for each thread of the cluster: enough to keep it busy, few enough to hold a million tasks
+_ANSWER = 5.0  # seconds for a scheduler to answer, and then to have a worker
+_PORT = 8786  # Dask's default
+_GREETING = 1 << 20  # bytes, at most; a greeting has a few hundred
+_AHEAD = 3  # tasks sent per thread: enough to keep the cluster busy, few enough for lists of a million tasks
 
 
 @contextmanager
 def connected(scheduler: Any) -> Iterator[Any]:
-    """The client of `scheduler`: a `distributed.Client`, which is left open, a cluster of Dask, or an address tcp://host:port."""
+    """A client of `scheduler`: of a `distributed.Client`, which stays open, a Dask cluster, or an address tcp://host:port."""
     try:
         from distributed import Client
     except ImportError:
         raise BadInput("A scheduler needs Dask: pip install 'notsodeep[dask]'.") from None
     if isinstance(scheduler, Client):
-        _refuse_without_workers(scheduler)
+        _check_workers(scheduler)
         yield scheduler
         return
     if not isinstance(scheduler, str) and not hasattr(scheduler, "scheduler_address"):
         raise BadInput(
             f"scheduler is a {type(scheduler).__name__}; expected an address (tcp://host:port), a Client or a cluster of Dask."
         )
-    _refuse_dead(getattr(scheduler, "scheduler_address", scheduler))
+    _check_alive(getattr(scheduler, "scheduler_address", scheduler))
     try:
         client = Client(scheduler, timeout=_ANSWER, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise _no_scheduler(scheduler, error) from error
     with client:
-        _refuse_without_workers(client)
+        _check_workers(client)
         yield client
 
 
-def _refuse_dead(address: str) -> None:
-    """`BadInput` where nobody listens at tcp://host:port, or somebody who is no scheduler of Dask: its client would ask again
-    and again in the first case, and wait for ever in the second. A scheduler greets whoever connects, with the length of what
-    it says in front."""
+def _check_alive(address: str) -> None:
+    """Raises BadInput if nothing, or something other than a Dask scheduler, listens at tcp://host:port; Dask's client would
+    retry or wait forever. A scheduler greets each connection, with the length of its greeting first."""
     from distributed.comm.addressing import parse_address, parse_host_port
 
     try:
@@ -72,14 +71,14 @@ def _refuse_dead(address: str) -> None:
 
 
 def _no_scheduler(address: Any, why: BaseException | str) -> BadInput:
-    told = why if isinstance(why, str) else getattr(why, "strerror", None) or _first_line(why)
+    reason = why if isinstance(why, str) else getattr(why, "strerror", None) or _first_line(why)
     return BadInput(
-        f"There is no Dask scheduler at {address!r} ({told}). `dask scheduler` starts one and says its address, "
+        f"There is no Dask scheduler at {address!r} ({reason}). `dask scheduler` starts one and says its address, "
         "tcp://host:port."
     )
 
 
-def _refuse_without_workers(client: Any) -> None:
+def _check_workers(client: Any) -> None:
     if client.asynchronous:
         raise BadInput("The Client is asynchronous, and this call is not; give one made with asynchronous=False.")
     try:
@@ -92,11 +91,11 @@ def _refuse_without_workers(client: Any) -> None:
 
 
 def finished(
-    client: Any, function: Callable[..., Any], tasks: Iterable[Task], *shared: Any
-) -> Iterator[tuple[Task, Any]]:
-    """(task, future) of each function(*shared, task), as they finish; `result_of(future)` is what came out.
+    client: Any, function: Callable[..., Any], tasks: Iterable[Item], *shared: Any
+) -> Iterator[tuple[Item, Any]]:
+    """(task, future) of each function(*shared, task), as they finish; `result_of(future)` is the result.
 
-    A task whose worker dies is done by another one. When the iterator is closed, what was not begun is given up.
+    A task whose worker dies is given to another one. When the iterator is closed, waiting tasks are cancelled.
     """
     from distributed import as_completed
     from distributed.comm.core import CommClosedError
@@ -126,7 +125,7 @@ def finished(
 
 
 def result_of(future: Any) -> Any:
-    """What the task returned; what it raised is raised here."""
+    """The result of a task; an error of the task is raised here."""
     from concurrent.futures import CancelledError
 
     from distributed import KilledWorker
@@ -151,20 +150,20 @@ def _gone(client: Any) -> NotSoDeepError:
 
 
 def on_every_worker(client: Any, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-    """function(*arguments) of each worker, by its address; workers on which it fails are left out."""
+    """The result of function(*arguments) on each worker, by address; workers where it fails are left out."""
     found: dict[str, Any] = client.run(function, *arguments, on_error="ignore")
     return found
 
 
 def keep_freed_memory() -> None:
-    """In a worker: let the temporaries of a tile be used again, as in any other process.
+    """Make this worker reuse the memory of temporaries, as any other process does.
 
-    Dask starts its workers with MALLOC_TRIM_THRESHOLD_ = 64 KiB, so that what is freed goes back to the system at once; each
-    temporary then comes as new pages, and a kernel takes three times as long.
+    Dask starts workers with MALLOC_TRIM_THRESHOLD_ = 64 KiB, which returns freed memory to the system at once; each temporary
+    then gets new pages, and a kernel takes three times as long.
     """
     if "MALLOC_TRIM_THRESHOLD_" not in os.environ or sys.platform != "linux":
         return
-    with suppress(OSError, AttributeError):  # a C library that is not GNU's
+    with suppress(OSError, AttributeError):  # of a C library other than GNU's
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, _KEPT // 4)
         mallopt(_M_TRIM_THRESHOLD, _KEPT)

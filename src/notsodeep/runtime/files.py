@@ -1,4 +1,4 @@
-"""Writing results: whole files or none."""
+"""Writing files: whole or not at all."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_NO_ROOM = 1 << 20  # bytes: with less than this left, a write that fails without a reason failed for want of room
+_NO_ROOM = 1 << 20  # bytes: with less left, a write that failed without a reason failed for lack of room
 
 
 def output_folder(path: Path) -> Path:
-    """The folder, made if it is not there; `BadInput` if it cannot be."""
-    refuse_file(path)
+    """The folder, created if necessary."""
+    check_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -34,17 +34,17 @@ def output_folder(path: Path) -> Path:
     return path
 
 
-def refuse_file(path: Path) -> None:
-    """`BadInput` where a folder is wanted and a file is in its place."""
+def check_folder(path: Path) -> None:
+    """Raises BadInput if a file is in the place of a folder."""
     if path.exists() and not path.is_dir():
         raise BadInput(f"{str(path)!r} is a file; name a folder.")
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
-    """Call `write` on a temporary file beside `path` and move it there when it is complete."""
+    """Call `write` on a temporary file in the folder of `path`, and move it to `path` when it is complete."""
     temporary: Path | None = None
     if path.exists() and not path.is_file():
-        raise BadInput(f"{str(path)!r} is no file, and is not replaced by one; name a file.")
+        raise BadInput(f"{str(path)!r} is not a file, and is not replaced by one; name a file.")
     try:
         temporary = _new_file(path)
         write(temporary)
@@ -59,7 +59,7 @@ def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:
 
 
 def _new_file(path: Path) -> Path:
-    """An empty file beside `path`, with the rights of the file that it will replace, else those that the umask leaves."""
+    """An empty file in the folder of `path`, with the permissions of the file that it will replace, else those of the umask."""
     temporary = path.with_name(f".{path.stem}-{secrets.token_hex(4)}{path.suffix}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     with suppress(OSError):
@@ -68,15 +68,8 @@ def _new_file(path: Path) -> Path:
 
 
 def cannot_write(path: Path, error: OSError) -> BadInput:
-    """The error to raise where `path` could not be written; a full disc is told as one, also by who does not say why.
-
-    Args:
-        path: The file or folder that was to be written.
-        error: What the system said of it. NumPy gives no reason, only that fewer bytes were written than asked for.
-
-    Returns:
-        A `BadInput` with the reason and, of a full disc, how much room is left and what to do.
-    """
+    """The `BadInput` to raise after `error` in writing `path`. It names a full disc as such, also after NumPy, whose errors
+    only say that too few bytes were written."""
     reason = f"{error.strerror or error or type(error).__name__}".rstrip(".")
     try:
         free = shutil.disk_usage(path if path.is_dir() else path.parent).free
@@ -92,7 +85,7 @@ def cannot_write(path: Path, error: OSError) -> BadInput:
 
 
 def _flush(path: Path) -> None:
-    """To the disc itself: a file that is moved before it is written would be a whole name with half a content after a crash."""
+    """Write a file to the disc itself; after a crash, a file that was moved before could have half of its content."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -101,23 +94,24 @@ def _flush(path: Path) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Unfinished files of `write_whole` for this path, as a killed process leaves them."""
+    """Remove the unfinished files that a killed `write_whole` of this path left."""
     for leftover in path.parent.glob(f".{glob.escape(path.stem)}-????????{glob.escape(path.suffix)}"):
         leftover.unlink(missing_ok=True)
 
 
 def write_array(path: Path, array: Tensor) -> Path:
+    """Write a .npy file."""
     return write_whole(path, lambda to: _save(to, array.cpu().numpy()))
 
 
 def _save(path: Path, values: npt.NDArray[Any]) -> None:
-    # To a file that NumPy knows it writes past Python, and there a disc that is full at the last moment is not noticed.
+    # Given a file, NumPy writes past Python, and does not notice a disc that is full at the last moment.
     with path.open("wb") as file:
         np.lib.format.write_array(SimpleNamespace(write=file.write), values, allow_pickle=False)
 
 
 def write_columns(path: Path, columns: dict[str, Tensor]) -> Path:
-    """A CSV of columns of one length, with their names."""
+    """Write a CSV of named columns of one length."""
     table = np.column_stack([column.cpu().numpy() for column in columns.values()])
     return write_whole(path, lambda to: np.savetxt(to, table, delimiter=",", header=",".join(columns), comments=""))
 

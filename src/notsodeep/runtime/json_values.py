@@ -1,4 +1,4 @@
-"""Frozen values as plain JSON records, and back. Only what the caller names is ever made: a file can ask for nothing else."""
+"""Frozen dataclasses as plain JSON records, and back; a file can only ask for classes that the caller names."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from notsodeep.errors import BadInput
 
 Kinds = Mapping[str, Callable[..., Any]]
 
-# A value inside a value … and numbers in a row: ours go three deep and to some sixty; a hostile file would go on.
+# Of nested values and of lists. Ours are three deep and some sixty long; a hostile file has no such bounds.
 _DEEPEST, _LONGEST = 12, 256
 
 
 def to_record(value: Any, kinds: Kinds) -> Any:
-    """`value` with each dataclass of `kinds` as {"kind": name, field: …}; fields that are bare functions are left out."""
+    """`value` with each dataclass of `kinds` as {"kind": name, field: …}; fields that hold functions are left out."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Real):  # numpy's
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, tuple | list):
-        _refuse_long(value)
+        _check_length(value)
         return [to_record(item, kinds) for item in value]
     name = type(value).__name__
     if not is_dataclass(value) or kinds.get(name) is not type(value):
@@ -38,11 +38,11 @@ def to_record(value: Any, kinds: Kinds) -> Any:
 
 
 def from_record(record: Any, kinds: Kinds, depth: int = 0) -> Any:
-    """The value that `to_record` wrote: numbers and text as they are, lists as tuples, records by kinds[kind](**fields)."""
+    """The value of a record of `to_record`: numbers and text as they are, lists as tuples, records by kinds[kind](**fields)."""
     if depth > _DEEPEST:
-        raise BadInput(f"A record is nested more than {_DEEPEST} deep; no network is.")
+        raise BadInput(f"A record is nested more than {_DEEPEST} deep; networks are not.")
     if isinstance(record, list):
-        _refuse_long(record)
+        _check_length(record)
         return tuple(from_record(item, kinds, depth + 1) for item in record)
     if not isinstance(record, dict):
         return record
@@ -54,7 +54,7 @@ def from_record(record: Any, kinds: Kinds, depth: int = 0) -> Any:
 
 
 def made(make: Callable[..., Any], name: str, parts: dict[str, Any]) -> Any:
-    """make(**parts), where each part is of the type that it is declared to be; else `BadInput`."""
+    """make(**parts); raises BadInput if a part does not have its declared type."""
     hints = get_type_hints(make if is_dataclass(make) else getattr(make, "__init__", make))
     for key, part in parts.items():
         if key in hints and not _fits(part, hints[key]):
@@ -68,7 +68,7 @@ def made(make: Callable[..., Any], name: str, parts: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether `value` is of the declared type, as far as a record can hold one."""
+    """Whether `value` has the declared type, for types that a record can hold."""
     origin = get_origin(hint)
     if hint is Any or hint is None or origin is Callable or isinstance(hint, str):
         return True
@@ -85,7 +85,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, wanted) if isinstance(wanted, type) else True
 
 
-def _refuse_long(values: Any) -> None:
+def _check_length(values: Any) -> None:
     if len(values) > _LONGEST:
         raise BadInput(
             f"A record holds {len(values)} values in a row; files hold up to {_LONGEST} coefficients or layers."

@@ -1,4 +1,4 @@
-"""Progress bars: on the error stream, where a person looks, and gone when the work is done."""
+"""Progress bars on the error stream, removed when the work is done."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from rich.progress import Progress, ProgressColumn
 
 
 def bar(*columns: str | ProgressColumn, shown: bool = True) -> Progress:
-    """A bar of these columns (rich's own without any); none in a pipe, a log or where it is not wanted."""
+    """A bar of these columns, by default rich's own; hidden in pipes and logs, and unless `shown`."""
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal))

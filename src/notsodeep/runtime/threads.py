@@ -1,4 +1,4 @@
-"""Work shared by threads, each of which computes alone."""
+"""Work shared among threads, with torch's own parallelism off in each of them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Result = TypeVar("Result")
 
 
 def shared(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """work(item) of every item, in order, on as many threads as torch has, with torch's own parallelism off in each of them.
+    """work(item) of every item, in order, on as many threads as torch has.
 
-    A product that is spread over cores and then waited for leaves threads that spin, and values in the wrong cache.
+    Torch's own parallelism would leave threads that spin while they wait, and values in the wrong cache.
     """
     threads = torch.get_num_threads()
-    if threads == 1 or len(items) < 2:  # so does every thread of the pool: what it shares it does itself
+    if threads == 1 or len(items) < 2:  # threads of the pool have threads == 1, and work alone
         return [work(item) for item in items]
     return list(_pool(os.getpid(), threads).map(work, items))
 
 
 def later(work: Callable[[], Result]) -> Future[Result]:
-    """work(), begun on one of those threads in the order of the calls: so it may wait for what was asked for before it.
+    """work(), started on one of those threads in the order of the calls, so it may wait for earlier ones.
 
-    Worth it for what computes for long outside the interpreter, while the caller goes on inside it.
+    Worth it for long computations outside the interpreter.
     """
     threads = torch.get_num_threads()
     if threads > 1:
@@ -44,14 +44,14 @@ def later(work: Callable[[], Result]) -> Future[Result]:
 
 @lru_cache(maxsize=2)
 def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that wait for the next call: starting them takes as long as a thousand samples. A fork has none of them."""
+    """Threads that are kept for the next call, as starting them takes as long as a thousand samples; a fork starts its own."""
     pool, all_here = ThreadPoolExecutor(threads, "notsodeep"), Barrier(threads)
 
     def alone(_: int) -> None:
-        torch.get_num_threads()  # a thread's first question gives it the number that was set last; its own comes after
+        torch.get_num_threads()  # the first call in a thread takes the number set last, and would undo what follows
         torch.set_num_threads(1)
         all_here.wait()
 
     list(pool.map(alone, range(threads)))
-    torch.set_num_threads(threads)  # for threads that are yet to come, which would else begin with 1
+    torch.set_num_threads(threads)  # for other threads, which would start with 1
     return pool

@@ -11,60 +11,101 @@ from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 from torch import Tensor, nn
 
-from notsodeep import arrays as checks
 from notsodeep.arguments import count, dtype as checked_dtype, flag, not_negative, number, positive
-from notsodeep.arrays import real, refuse_if_too_large
+from notsodeep.arrays import check_memory, module_input, real
 from notsodeep.errors import BadInput, NotConverged
 
 _NEWTON_STEPS, _NEWTON_RTOL = 200, 1e-13
 _FLOW_RTOL, _FLOW_ATOL = 1e-10, 1e-12
 _LARGEST_COEFFICIENT = 1e100
-_MOST_EVALUATIONS = 100_000  # of the flow, some seconds
-_SHORTEST = 1e-100  # a time in which nothing changes, and which LSODA would cut into steps of zero
+_MOST_EVALUATIONS = 100_000  # of the flow: some seconds
+_SHORTEST = 1e-100  # nothing changes in a shorter time, and LSODA would take steps of zero
 
 
 class DiagonalDEQ(nn.Module):
-    """z_i = w_i z_i + x_i, so z_i = x_i/(1 − w_i), and f(x) = Σ_i z_i (+ b); w = b = 0 at the start."""
+    """z_i = w_i z_i + x_i, so z_i = x_i/(1 − w_i), and f(x) = Σ_i z_i (+ b); w = b = 0 at the start.
+
+    Args:
+        in_features: the number of inputs.
+        bias: whether there is a b.
+        dtype: of the weights; torch's default where None.
+
+    Raises:
+        BadInput: `in_features` is not a whole number from 1 on, or does not fit in memory.
+    """
 
     def __init__(self, in_features: int, bias: bool = False, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         d, dtype = count(in_features, "in_features"), checked_dtype(dtype)
-        refuse_if_too_large(d, 1, torch.float64, torch.device("cpu"), "fewer inputs", f"{d} weights")
+        check_memory((d, 1), torch.float64, torch.device("cpu"), "fewer inputs", f"{d} weights")
         self.w = nn.Parameter(torch.zeros(d, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(1, dtype=dtype)) if flag(bias, "bias") else None
 
     @property
     def in_features(self) -> int:
+        """The number of inputs."""
         return len(self.w)
 
     def features(self, x: Tensor) -> Tensor:
-        return checks.batch(x, self.in_features, self.w, "DiagonalDEQ") / (1.0 - self.w)
+        """The states z of x (n, d), (n, d)."""
+        return module_input(x, self.in_features, self.w, "DiagonalDEQ") / (1.0 - self.w)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, 1)."""
+        """The network's values at x (n, d), as (n, 1)."""
         f = self.features(x).sum(-1, keepdim=True)
         return f if self.bias is None else f + self.bias
 
 
+@torch.no_grad()
 def gradient_descent(X: Tensor, y: Tensor, steps: int, rate: float = 2e-2) -> DiagonalDEQ:
-    """The diagonal DEQ with a bias after so many steps of gradient descent, from w = b = 0, on ½ mean (f(x) − y)², y (n, 1)."""
+    """The diagonal DEQ with a bias after gradient descent on ½ mean (f(x) − y)² from w = b = 0:
+
+        w ← w − rate β² ⊙ Xᵀr/n,   b ← b − rate Σ_i r_i/n,   β = 1/(1 − w),   r = Xβ + b − y.
+
+    Args:
+        X: samples (n, d).
+        y: values (n, 1).
+        steps: the number of steps.
+        rate: the step size.
+
+    Returns:
+        The network, of the dtype and on the device of X.
+
+    Raises:
+        BadInput: the shapes do not fit, there is no sample, or `steps` or `rate` is out of range.
+    """
     X, y = real(X, "X", (None, None)), real(y, "y")
     if X.numel() == 0 or y.shape != (len(X), 1):
         raise BadInput(
             f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n, 1), one sample at least."
         )
-    y, steps, rate = y.to(X), count(steps, "steps", least=0), positive(rate, "rate")
+    wanted, steps, rate = y.to(X)[:, 0], count(steps, "steps", least=0), positive(rate, "rate")
     network = DiagonalDEQ(X.shape[1], bias=True, dtype=X.dtype).to(X.device)
-    optimiser = torch.optim.SGD(network.parameters(), lr=rate)
+    assert network.bias is not None
     for _ in range(steps):
-        optimiser.zero_grad()
-        (0.5 * (network(X) - y).square().mean()).backward()
-        optimiser.step()
+        beta = 1.0 / (1.0 - network.w)
+        missed = X @ beta + network.bias - wanted
+        network.w.sub_(rate * beta.square() * (missed @ X) / len(X))
+        network.bias.sub_(rate * missed.mean())
     return network
 
 
 def gradient_flow(X: Tensor, y: Tensor, beta0: Tensor, time: float) -> Tensor:
-    """β(time) of β' = −(Xᵀ(Xβ − y)) ⊙ β⁴: gradient descent on ½‖Xβ − y‖² in w, with steps without end."""
+    """β(time) of β' = −(Xᵀ(Xβ − y)) ⊙ β⁴, the limit of gradient descent on ½‖Xβ − y‖² in w for small steps.
+
+    Args:
+        X: samples (n, d).
+        y: values (n,).
+        beta0: β at time 0, (d,).
+        time: the end of the flow.
+
+    Returns:
+        β(time), (d,), in double precision.
+
+    Raises:
+        BadInput: the shapes do not fit, there is no sample, or `time` is negative.
+        NotConverged: the flow could not be followed to its end.
+    """
     x, wanted = _arrays(X, y)
     start, time = _start(beta0, x), not_negative(time, "time")
     if time < _SHORTEST:
@@ -84,32 +125,37 @@ def gradient_flow(X: Tensor, y: Tensor, beta0: Tensor, time: float) -> Tensor:
             )
         return found
 
-    found = solve_ivp(
-        slope,
-        (0.0, time),
-        start,
-        method="LSODA",
-        rtol=_FLOW_RTOL,
-        atol=_FLOW_ATOL,
-    )
+    found = solve_ivp(slope, (0.0, time), start, method="LSODA", rtol=_FLOW_RTOL, atol=_FLOW_ATOL)
     if not found.success or not np.isfinite(found.y[:, -1]).all():
         raise NotConverged(f"The gradient flow stopped: {found.message}", residual=float("nan"), steps=len(found.t))
     return torch.from_numpy(found.y[:, -1])
 
 
 def flow_limit(X: Tensor, y: Tensor, beta0: Tensor) -> Tensor:
-    """argmin Σ_i 1/(2β_i²) + β_i(0)^(−3) β_i subject to Xβ = y: where the gradient flow from β(0) > 0 ends.
+    """argmin Σ_i 1/(2β_i²) + β_i(0)^(−3) β_i subject to Xβ = y, the limit of the gradient flow from β(0) > 0.
 
     At the minimum β^(−3) = β(0)^(−3) + Xᵀν; Newton's method finds ν, in a basis of X's rows. Ref: [wu2024], learning dynamics.
+
+    Args:
+        X: samples (n, d).
+        y: values (n,).
+        beta0: β at time 0, (d,), all positive.
+
+    Returns:
+        The limit of β, (d,), in double precision.
+
+    Raises:
+        BadInput: the shapes do not fit, every sample is zero, or an entry of `beta0` is not positive.
+        NotConverged: there may be no β > 0 with Xβ = y.
     """
     x, wanted = _arrays(X, y)
     start = _start(beta0, x)
     if not (start > 0.0).all():
-        raise BadInput("The flow is one of β > 0: every entry of beta0 must be positive.")
+        raise BadInput("The flow is defined for β > 0: every entry of beta0 must be positive.")
     left, sizes, rows = np.linalg.svd(x, full_matrices=False)
     kept = sizes > 1e-12 * sizes.max()
     if not kept.any():
-        raise BadInput("Every sample of X is zero: it says nothing of β.")
+        raise BadInput("Every sample of X is zero, so X does not determine β; give other samples.")
     basis, reduced = rows[kept], (left[:, kept].T @ wanted) / sizes[kept]
     nu = np.zeros(len(basis))
     level = start**-3.0
@@ -138,6 +184,16 @@ def gotu_limit(f_empty: float, f_k: float) -> tuple[float, float]:
 
     β_k solves β + (1 − β^(−3))/3 = f_∅ + f_k, and the mean squared error on the unseen half is 4(f_k − β_k)²; f_∅ and f_k are
     the Fourier coefficients of the target. Ref: [wu2024], learning dynamics.
+
+    Args:
+        f_empty: f_∅, the coefficient of the constant.
+        f_k: the coefficient of x_k.
+
+    Returns:
+        β_k and the error.
+
+    Raises:
+        BadInput: a coefficient is not finite, or above 1e100.
     """
     f_empty, f_k = (_coefficient(value, name) for value, name in ((f_empty, "f_empty"), (f_k, "f_k")))
     total = f_empty + f_k
@@ -155,9 +211,18 @@ def gotu_limit(f_empty: float, f_k: float) -> tuple[float, float]:
 
 
 def gotu_bound(f_k: float) -> float:
-    """4(f_k − (4 + 3f_k)^(−1/3))², which `gotu_limit` stays below where f_∅ = 0; a linear network's error is 4f_k².
+    """4(f_k − (4 + 3f_k)^(−1/3))², an upper bound of `gotu_limit` where f_∅ = 0; a linear network's error is 4f_k².
 
     Ref: [wu2024], learning dynamics.
+
+    Args:
+        f_k: the coefficient of x_k, positive.
+
+    Returns:
+        The bound.
+
+    Raises:
+        BadInput: `f_k` is not positive, or above 1e100.
     """
     f_k = _coefficient(f_k, "f_k")
     if not f_k > 0.0:
@@ -177,8 +242,8 @@ def _start(beta0: Tensor, x: np.ndarray) -> np.ndarray:
 
 
 def _coefficient(value: float, name: str) -> float:
-    """A Fourier coefficient, of which squares are taken."""
+    """The value, if its square fits into double precision; raises BadInput otherwise."""
     found = number(value, name)
     if abs(found) > _LARGEST_COEFFICIENT:
-        raise BadInput(f"{name} = {found:g} has no square in double precision; rescale the target.")
+        raise BadInput(f"{name} = {found:g} is too large to be squared in double precision; rescale the target.")
     return found

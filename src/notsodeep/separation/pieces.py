@@ -1,4 +1,4 @@
-"""How many linear pieces a ReLU network has on a line: its breakpoints one after another, not a grid."""
+"""The number of linear pieces of a ReLU network on a line, found breakpoint by breakpoint, not on a grid."""
 
 from __future__ import annotations
 
@@ -16,21 +16,33 @@ from notsodeep.errors import BadInput, NotContractive
 from notsodeep.models.enn import ENN
 from notsodeep.models.relu_deq import ReluDEQ
 
+Array = np.ndarray[Any, np.dtype[np.float64]]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
 ROUND_OFF = 64.0 * float(np.finfo(np.float64).eps)
-"""A sum smaller than this times the sum of its terms' moduli is taken for 0."""
-_ROUNDS = 4  # two do, but where the sets on both sides differ much in what round-off leaves open
-_PATIENCE = 5  # block steps that may bring no progress, before single ones
+"""A sum smaller than this times the sum of its terms' moduli counts as 0."""
+_ROUNDS = 4  # two suffice, unless the sets on both sides of a breakpoint differ much in their round-off
+_PATIENCE = 5  # block steps without progress before single ones
 
 
 def count_pieces(module: nn.Module, low: float, high: float) -> int:
-    """The number of linear pieces on [low, high] of a network of one input: neighbours differ in slope.
+    """The number of linear pieces on [low, high] of a network of one input; neighbouring pieces differ in slope.
 
-    `module` is a `ReluDEQ`, a ReLU `ENN`, or a Sequential of Linear and ReLU. Each of its units is an affine function of x as
-    long as none turns on or off; the nearest zero of one is the next breakpoint.
+    Each unit is an affine function of x until some unit turns on or off; the nearest zero of a unit is the next breakpoint.
+    Where W is not strictly lower triangular the equilibrium must be unique, that is, I − W must be a P-matrix (‖W‖₂ < 1
+    suffices). Its minors of one and of two units are checked, and those of every active set on the way.
 
-    Where W is not strictly lower triangular the equilibrium must be unique, that is I − W a P-matrix (‖W‖₂ < 1 suffices).
-    Its minors of one unit and of two are looked at, and those of every active set on the way; `NotContractive` where one is
-    not positive.
+    Args:
+        module: a `ReluDEQ`, a ReLU `ENN`, or a Sequential of Linear, ReLU, …, Linear.
+        low: the left end of the interval.
+        high: the right end.
+
+    Returns:
+        The number of pieces.
+
+    Raises:
+        BadInput: the interval is empty, or the module is another one, has more than one input, or weights that are not finite.
+        NotContractive: a minor of I − W is not positive.
     """
     low, high = number(low, "low"), number(high, "high")
     if not high > low:
@@ -40,7 +52,7 @@ def count_pieces(module: nn.Module, low: float, high: float) -> int:
 
 
 def _different(path: Path, low: float, high: float) -> int:
-    """How many slopes in a row differ from the one before."""
+    """The number of pieces whose slope differs from that of the piece before."""
     pieces = 0
     before: Array = np.array([np.inf])
     blur_before: Array = np.zeros(1)
@@ -52,7 +64,7 @@ def _different(path: Path, low: float, high: float) -> int:
 
 
 def _slopes(path: Path, low: float, high: float) -> Iterator[tuple[Array, Array]]:
-    """The slopes of the outputs between one breakpoint and the next, and what round-off leaves open of them."""
+    """The slopes of the outputs between one breakpoint and the next, and their round-off."""
     x, end = low, high - ROUND_OFF * max(abs(low), abs(high))
     while x < end or x == low:
         slope, blur, ahead = path.right_of(x)
@@ -61,14 +73,11 @@ def _slopes(path: Path, low: float, high: float) -> Iterator[tuple[Array, Array]
         x = max(x + ahead, math.nextafter(x, math.inf))
 
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-
-
 class Path(Protocol):
-    """The outputs of a network along x, a piece at a time."""
+    """The outputs of a network along x, one piece at a time."""
 
     def right_of(self, x: float) -> tuple[Array, Array, float]:
-        """The slopes of the outputs just right of x, what round-off leaves open of them, and how far the next unit turns."""
+        """The slopes of the outputs just right of x, their round-off, and the distance to the next breakpoint."""
         ...
 
 
@@ -84,7 +93,7 @@ class Units:
 
     def __post_init__(self) -> None:
         if not all(np.isfinite(weight).all() for weight in (self.W, self.u, self.b, self.A, self.v)):
-            raise BadInput("The weights hold NaN or infinity: there are no pieces to count. Did its training diverge?")
+            raise BadInput("The weights hold NaN or infinity: there are no pieces to count. Did the training diverge?")
 
     @property
     def in_order(self) -> bool:
@@ -93,16 +102,16 @@ class Units:
 
     @classmethod
     def of(cls, module: nn.Module) -> Units:
-        """Of a `ReluDEQ`, a ReLU `ENN` or a Sequential of Linear, ReLU, …, Linear."""
+        """The units of a `ReluDEQ`, a ReLU `ENN` or a Sequential of Linear, ReLU, …, Linear."""
         if isinstance(module, ReluDEQ):
-            _refuse_more_inputs(module.in_features)
+            _check_one_input(module.in_features)
             W, U, b, A = (_array(weight) for weight in (module.W, module.U, module.b, module.A))
             return cls(W, U[:, 0], b, A, np.zeros(len(A)) if module.V is None else _array(module.V)[:, 0])
         return _stacked(_layers(module))
 
 
 def _layers(module: nn.Module) -> list[tuple[Array, Array]]:
-    """(weight, bias) of each layer, the last one linear."""
+    """Weight and bias of each layer, the last one linear."""
     if isinstance(module, ENN):
         last = module.readout.weight
         if any(layer != activation("relu") for layer in module.net.layers) or last is None:
@@ -126,8 +135,8 @@ def _layers(module: nn.Module) -> list[tuple[Array, Array]]:
 
 
 def _stacked(layers: list[tuple[Array, Array]]) -> Units:
-    """Layers as units that follow one another: W block lower triangular, the input to the first block only."""
-    _refuse_more_inputs(layers[0][0].shape[1])
+    """The units of all layers: W is block lower triangular, and the first block alone reads the input."""
+    _check_one_input(layers[0][0].shape[1])
     widths = [len(weight) for weight, _ in layers[:-1]]
     total, starts = sum(widths), np.cumsum([0, *widths])
     W, u = np.zeros((total, total)), np.zeros(total)
@@ -151,13 +160,13 @@ def _bias(bias: Tensor | None, length: int) -> Array:
     return np.zeros(length) if bias is None else _array(bias)
 
 
-def _refuse_more_inputs(inputs: int) -> None:
+def _check_one_input(inputs: int) -> None:
     if inputs != 1:
         raise BadInput(f"Pieces are counted along a line, for a network of one input; this one has {inputs}.")
 
 
 class OrderedUnits:
-    """s_t = relu(w_tᵀ s + u_t x + b_t), w_t using earlier units only: affine in x as long as none before it turns on or off."""
+    """s_t = relu(w_tᵀ s + u_t x + b_t) with w_t reading earlier units only: affine in x until one of those turns on or off."""
 
     def __init__(self, units: Units) -> None:
         self.units = units
@@ -170,7 +179,7 @@ class OrderedUnits:
         drives, sizes = (u * x + b).tolist(), (np.abs(u * x) + np.abs(b)).tolist()
         ahead = math.inf
         for t, (drive, size) in enumerate(zip(drives, sizes, strict=True)):
-            # No value of an active unit is negative: |W| times values is the sum of the moduli.
+            # Values of active units are not negative: |W| times values is the sum of the moduli.
             (value, slope), (moduli, _) = (self._both[t, :, :t] @ state[:t]).tolist()
             value, slope = value + drive, slope + float(u[t])
             if abs(value) <= ROUND_OFF * (moduli + size):
@@ -183,9 +192,6 @@ class OrderedUnits:
         return A @ slopes + v, ROUND_OFF * (np.abs(A) @ np.abs(slopes) + np.abs(v)), ahead
 
 
-Mask = np.ndarray[Any, np.dtype[np.bool_]]
-
-
 class EquilibriumPath:
     """The equilibrium right of one x after another, each search starting from the last active set."""
 
@@ -194,12 +200,12 @@ class EquilibriumPath:
         self._moduli = np.abs(units.W)
         self._active = np.zeros(len(units.b), dtype=np.bool_)
         self._inverse: tuple[bytes, Array] | None = None
-        self._require_pairs()
+        self._check_pairs()
 
     def right_of(self, x: float) -> tuple[Array, Array, float]:
         """Slopes of the outputs, their round-off and the distance to the next breakpoint (see `Path`).
 
-        Units whose value is 0 at x turn there, several perhaps: their slopes are a complementarity problem of their own.
+        Several units may have the value 0 at x and turn there: their slopes are a complementarity problem of their own.
         """
         A, v = self.units.A, self.units.v
         self.x = x
@@ -207,7 +213,7 @@ class EquilibriumPath:
             before = self._active
             values, turning, slopes, slope_blur = self._turned(x)
             if np.array_equal(before, self._active):
-                break  # what the set of the piece itself says of its values, not the one before, which may be less exact
+                break  # the values are those of the piece's own set; the set before it may be less exact
         active = self._active
         # A unit that turns here moves away from 0, or stays.
         nearing = ~turning & (values * slopes < 0.0) & (np.abs(slopes) > slope_blur)
@@ -217,7 +223,7 @@ class EquilibriumPath:
         return A @ on + v, ROUND_OFF * size + np.abs(A) @ on_blur, ahead
 
     def _turned(self, x: float) -> tuple[Array, Mask, Array, Array]:
-        """The values at x, which units turn there, and the slopes right of it; the active set becomes the one right of x."""
+        """The values at x, the units that turn there, and the slopes right of x; the active set becomes the one right of x."""
         u, b = self.units.u, self.units.b
         everyone = np.ones(len(b), dtype=np.bool_)
         active, values, blur = self._settled(u * x + b, np.abs(u * x) + np.abs(b), self._active, everyone)
@@ -228,8 +234,8 @@ class EquilibriumPath:
     def _settled(self, q: Array, size: Array, active: Mask, free: Mask) -> tuple[Mask, Array, Array]:
         """The active set S for which no `free` unit contradicts z = relu(W z + q), its values and their round-off.
 
-        Block principal pivoting: every unit that contradicts S changes sides, and where that does not help, the first one alone
-        (Murty's rule, which ends for any P-matrix and any q).
+        Block principal pivoting: every unit that contradicts S changes sides; where that does not help, only the first one
+        does (Murty's rule, which ends for any P-matrix and any q).
         """
         fewest, patience = len(q) + 1, _PATIENCE
         seen: set[bytes] = set()
@@ -246,13 +252,13 @@ class EquilibriumPath:
                 patience -= 1
             else:
                 if active.tobytes() in seen:
-                    raise self._refusal(np.nan, active)
+                    raise self._not_unique(np.nan, active)
                 seen.add(active.tobytes())
                 wrong &= np.cumsum(wrong) == 1
             active = active ^ wrong
 
     def _values(self, q: Array, size: Array, active: Mask) -> tuple[Array, Array]:
-        """z_S = (I − W_SS)⁻¹ q_S on S, h = W z + q elsewhere, and what round-off leaves open of each; |q| ≤ `size`."""
+        """z_S = (I − W_SS)⁻¹ q_S on S, h = W z + q elsewhere, and the round-off of each; |q| ≤ `size`."""
         inverse = self._inverse_of(active)
         z, z_blur = np.zeros_like(q), np.zeros_like(q)
         z[active] = inverse @ q[active]
@@ -262,19 +268,19 @@ class EquilibriumPath:
         return values, ROUND_OFF * np.where(active, z_blur, terms + self._moduli @ z_blur)
 
     def _inverse_of(self, active: Mask) -> Array:
-        """(I − W_SS)⁻¹, kept for the next question about the same S."""
+        """(I − W_SS)⁻¹, kept for the next call with the same S."""
         key = active.tobytes()
         if self._inverse is None or self._inverse[0] != key:
             inner = np.eye(int(active.sum())) - self.units.W[np.ix_(active, active)]
             sign, log = np.linalg.slogdet(inner)
             if not sign > 0.0:
-                raise self._refusal(sign * np.exp(min(log, 700.0)), active)
+                raise self._not_unique(sign * np.exp(min(log, 700.0)), active)
             inverse: Array = np.asarray(np.linalg.inv(inner), dtype=np.float64)
             self._inverse = key, inverse
         return self._inverse[1]
 
-    def _require_pairs(self) -> None:
-        """The minors of one unit and of two, of which no walk is needed to see that two equilibria exist for some input."""
+    def _check_pairs(self) -> None:
+        """Raise NotContractive where a minor of one or two units is not positive: some input then has two equilibria."""
         W = self.units.W
         own = 1.0 - np.diag(W)
         minors = np.outer(own, own) - W * W.T
@@ -283,9 +289,9 @@ class EquilibriumPath:
             i, j = np.unravel_index(minors.argmin(), minors.shape)
             active = np.zeros(len(own), dtype=np.bool_)
             active[[i, j]] = True
-            raise self._refusal(minors[i, j], active)
+            raise self._not_unique(minors[i, j], active)
 
-    def _refusal(self, minor: float, active: Mask) -> NotContractive:
+    def _not_unique(self, minor: float, active: Mask) -> NotContractive:
         which = np.flatnonzero(active).tolist()
         norm = float(np.linalg.norm(self.units.W, 2))
         where = "for every x" if np.isnan(self.x) else f"near x = {self.x:.6g}"

@@ -1,4 +1,4 @@
-"""The largest σ_a² for which a DEQ has its kernels on given data."""
+"""The largest σ_a² for which a DEQ has its kernels: on given samples, and along σ_b² τ0²."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notsodeep.activations import Activation, activation
 from notsodeep.errors import BadInput, NotContractive
 from notsodeep.gaussian.moments import moments_of
 from notsodeep.gaussian.variance import equilibrium_deviation
-from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.architecture import Implicit, contraction_bound
 
 _HALVINGS = 14  # of the interval: four digits
 _FEWEST = 1e-6  # of the σ_a² that was too large, below which there may as well be none
@@ -22,11 +22,15 @@ _LARGEST = (300.0, 60.0, 12.0, 3.0)  # deviations: the first up to which φ can 
 
 
 def largest_var_a(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bool) -> float:
-    """The largest σ_a² below that of `net`, to four digits and from below, that has an equilibrium for samples of these squared
-    norms; 0 where none has. With `tangent` it has a tangent kernel too, σ_a² E[φ'²] < 1.
+    """The largest σ_a² below that of `net`, to four digits and from below, with an equilibrium on these samples; 0 without one.
 
-    It is looked for by trying: φ is centred at a deviation that depends on σ_a² itself, so no formula in the present σ_a² holds
-    for another. Where σ_b² is 1 − σ_a², as unless given, it stays so.
+    By bisection, since φ is centred at a deviation that depends on σ_a² itself. Where σ_b² is 1 − σ_a², it stays so.
+
+    Args:
+        net: A DEQ whose own σ_a² is too large.
+        norms2: ‖x_i‖² of the samples.
+        tau0: The norm at which φ is centred.
+        tangent: Whether a tangent kernel must exist too, σ_a² E[φ'²] < 1.
     """
     # Between the extremes the equation of a sample has a root if theirs have.
     ends = torch.stack([norms2.min(), norms2.max()]).to(torch.float64)
@@ -44,7 +48,7 @@ def largest_var_a(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bo
 
 
 def follows(net: Implicit) -> bool:
-    """Whether σ_b² is 1 − σ_a², as it is unless somebody gives it."""
+    """Whether σ_b² is 1 − σ_a², as by default."""
     return math.isclose(net.var_b, 1.0 - net.var_a, rel_tol=1e-12)
 
 
@@ -59,44 +63,36 @@ def _exists(net: Implicit, norms2: Tensor, tau0: float | None, tangent: bool) ->
 
 @dataclass(frozen=True)
 class Boundary:
-    """Upper ends of σ_a², infinite where there is none: `contracts` ≤ `stable` ≤ `exists`, but for round-off of a grid.
-
-    contracts: 1/(4L²), below which a wide network is a contraction. stable: σ_a² E[φ'²(τ*ξ)] = 1, beyond which equal inputs
-    drift apart. exists: the largest σ_a² with a solution of τ² = σ_a² Var[φ(τξ)] + σ_b² τ0².
-    """
+    """Upper ends of σ_a², possibly infinite: `contracts` ≤ `stable` ≤ `exists`, but for the round-off of a grid."""
 
     name: str
     contracts: float
+    """1/(4L²), below which a wide network is a contraction"""
     stable: float
+    """σ_a² E[φ'²(τ*ξ)] = 1, beyond which equal inputs drift apart"""
     exists: float
-
-
-def contraction_bound(phi: Activation) -> float:
-    """1/(4L²)."""
-    steepest = 4.0 * phi.lipschitz**2
-    return 1.0 / steepest if steepest > 0.0 else math.inf
+    """the largest σ_a² with a solution of τ² = σ_a² Var[φ(τξ)] + σ_b² τ0²"""
 
 
 def boundaries(names: tuple[str, ...], drive: float) -> list[Boundary]:
-    """For data with σ_b² τ0² = `drive`."""
+    """The boundaries of each activation, for data with σ_b² τ0² = `drive`."""
     return [_boundary(name, drive) for name in names]
 
 
 def _boundary(name: str, drive: float) -> Boundary:
-    """σ_a² as a function of τ is (τ² − drive)/Var[φ(τξ)]: what is reached from below is its first rising branch."""
+    """From σ_a² as a function of τ, (τ² − drive)/Var[φ(τξ)], whose first rising branch is reached from below."""
     phi = activation(name)
     tau, power, slope = _curves(phi)
     var_a = torch.where(tau**2 > drive, (tau**2 - drive) / power, torch.zeros_like(tau))
-    rising = (
-        int(torch.argmax((var_a[1:] < var_a[:-1]).long())) if bool((var_a[1:] < var_a[:-1]).any()) else len(tau) - 1
-    )
+    falls = var_a[1:] < var_a[:-1]
+    rising = int(torch.argmax(falls.long())) if bool(falls.any()) else len(tau) - 1
     exists = math.inf if rising == len(tau) - 1 and _grows(var_a) else float(var_a[rising])
     stable = _crossing(var_a[: rising + 1], var_a[: rising + 1] * slope[: rising + 1] - 1.0)
     return Boundary(name, contraction_bound(phi), min(stable, exists), exists)
 
 
 def _crossing(x: Tensor, y: Tensor) -> float:
-    """Where y first reaches 0, on the line between two points of the grid; infinite where it does not."""
+    """x at which y first reaches 0, on the line between two points of the grid; infinite where it does not."""
     beyond = torch.nonzero(y >= 0.0).flatten()
     if not beyond.numel():
         return math.inf
@@ -107,14 +103,14 @@ def _crossing(x: Tensor, y: Tensor) -> float:
 
 
 def _grows(var_a: Tensor) -> bool:
-    """Whether σ_a² still grows at the end of the grid, so that nothing bounds it (a bounded φ: by 5.7 while τ grows by 2.4), or
-    comes to a limit, be it slowly (elu: by 1.01)."""
+    """Whether σ_a² still grows at the end of the grid (a bounded φ: by 5.7 while τ grows by 2.4), or tends to a limit, however
+    slowly (elu: by 1.01)."""
     return float(var_a[-1]) > 1.2 * float(var_a[-_GRID // 10])
 
 
 @lru_cache(maxsize=64)
 def _curves(phi: Activation) -> tuple[Tensor, Tensor, Tensor]:
-    """τ, Var[φ(τξ)] and E[φ'²(τξ)] on a grid that no choice of the visitor moves."""
+    """τ, Var[φ(τξ)] and E[φ'²(τξ)] on a fixed grid."""
     for largest in _LARGEST:
         tau = torch.logspace(math.log10(0.05), math.log10(largest), _GRID, dtype=torch.float64)
         try:

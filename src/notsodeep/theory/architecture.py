@@ -9,7 +9,6 @@ Ref: docs/theory.md, sections 1 and 5.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,17 +20,23 @@ from torch import Tensor
 
 from notsodeep.activations import Activation, ActivationLike, Centred, activation
 from notsodeep.arguments import flag, norm, variance
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import BadInput, warn
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.gaussian.variance import equilibrium_deviation
 
 
 @dataclass(frozen=True)
 class Implicit:
-    """A DEQ at infinite width: activation, σ_a² and σ_b² (variances, never deviations).
+    """A DEQ at infinite width: z* = φ(h*)/√m, h* = σ_a A z* + σ_b B x.
 
-    `centre=True`, as the theorems ask, subtracts E[φ(τ*ξ)] from φ, with τ* of the data at hand; `centre=False` takes
-    φ as it is. `var_b` is 1 − var_a unless given.
+    Args:
+        phi: The activation: a name such as "tanh", an expression in x, an `Activation`, or a torch callable.
+        var_a: σ_a², a variance, never a deviation.
+        var_b: σ_b²; 1 − var_a by default.
+        centre: Whether E[φ(τ*ξ)] is subtracted from φ, as the theorems ask, with τ* of the data at hand.
+
+    Raises:
+        BadInput: An unknown activation, or a variance that is not positive.
     """
 
     phi: Activation
@@ -64,22 +69,25 @@ class Implicit:
     @property
     def contraction_bound(self) -> float:
         """1/(4L²): below it a network of any large width contracts with high probability."""
-        slope = self.phi.lipschitz
-        return math.inf if slope == 0.0 else 1.0 / (4.0 * slope**2)
+        return contraction_bound(self.phi)
 
     def warn_unless_contractive(self) -> None:
-        """Say so where σ_a² ≥ 1/(4L²): the kernels exist, but a finite network may not find its equilibrium."""
+        """Give a NumericsWarning where σ_a² ≥ 1/(4L²): the kernels exist, but a finite network may find no equilibrium."""
         if self.var_a >= self.contraction_bound:
             about = "an estimated " if self.phi.lipschitz_is_estimate else ""
             bound = self.contraction_bound
             remedy = f"It is for var_a < {bound:.4g}." if bound > 0 else "No var_a guarantees it for this activation."
-            warnings.warn(
+            warn(
                 f"var_a = {self.var_a:g} ≥ {bound:.4g} = 1/(4L²) with {about}L = {self.phi.lipschitz:.4g} of {self.phi}: the "
                 "variance equation has a solution, so the kernels exist, but a network of finite width is not guaranteed to "
-                f"contract. {remedy}",
-                NumericsWarning,
-                stacklevel=3,
+                f"contract. {remedy}"
             )
+
+
+def contraction_bound(phi: Activation) -> float:
+    """1/(4L²), infinite for a constant φ."""
+    steepest = 4.0 * phi.lipschitz**2
+    return 1.0 / steepest if steepest > 0.0 else math.inf
 
 
 def _deviation(phi: Activation, var_a: float, drive: float, centred: bool) -> float:
@@ -98,7 +106,14 @@ def _centred_at(phi: Activation, tau: float) -> Activation:
 
 @dataclass(frozen=True)
 class Explicit:
-    """A feed-forward network at infinite width: one activation a hidden layer, taken as it is."""
+    """A feed-forward network at infinite width: x^(l) = σ_l(W_l x^(l−1))/√m_l, l = 1 … L.
+
+    Args:
+        layers: One activation per hidden layer, taken as it is: names, `Activation`s or torch callables.
+
+    Raises:
+        BadInput: No layer, or an unknown activation.
+    """
 
     layers: tuple[Activation, ...]
 
@@ -148,14 +163,14 @@ class Stacked:
         return sum(self.widths)
 
     def masks(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """(width, 1) and (width, width): 1 where input and the layer before may enter a layer."""
+        """(width, 1) and (width, width): 1 where the input, and the layer before, may enter a layer."""
         layer = torch.repeat_interleave(
             torch.arange(len(self.widths), device=like.device), torch.tensor(self.widths, device=like.device)
         )
         return (layer == 0).to(like)[:, None], (layer[:, None] == layer + 1).to(like)
 
     def apply(self, h: Tensor) -> Tensor:
-        """Each block through its own activation."""
+        """Apply the activation of each layer to its block."""
         parts = h.split(self.widths, dim=-1)
         return torch.cat([sigma(part) for sigma, part in zip(self.layers, parts, strict=True)], dim=-1)
 

@@ -10,15 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count, generator as checked_generator, is_whole, number, shown
-from notsodeep.arrays import real, refuse_if_too_large
+from notsodeep.arguments import count, generator as checked_generator, number
+from notsodeep.arrays import check_memory, real
 from notsodeep.errors import BadInput
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixture:
-    """Means (K, p) and one covariance a class: (K,) isotropic, (K, p) diagonal or (K, p, p) full, or a sequence of K that
-    mixes a variance, a vector (p,) of variances and a matrix (p, p). Each class keeps its own form."""
+    """A Gaussian mixture x_i = μ_a/√p + w_i, w_i ~ N(0, C_a/p).
+
+    Args:
+        means: μ, (K, p).
+        covariances: One per class: (K,) isotropic, (K, p) diagonal or (K, p, p) full, or a sequence of K that mixes a variance,
+            a vector (p,) of variances and a matrix (p, p). Each class keeps its own form.
+
+    Raises:
+        BadInput: Shapes that do not fit, or a negative variance.
+    """
 
     means: Tensor
     covariances: Tensor | Sequence[Any]
@@ -49,19 +57,30 @@ class GaussianMixture:
 
     @classmethod
     def two_classes(cls, p: int, separation: float = 8.0, spread: float = 8.0) -> GaussianMixture:
-        """The mixture of [ling2024]: μ_a = separation·e_{8(a−1)+1}, C_a = (1 + spread (a−1)/√p) I, a = 1, 2."""
+        """The mixture of [ling2024]: μ_a = separation·e_{8(a−1)+1}, C_a = (1 + spread (a−1)/√p) I, a = 1, 2.
+
+        Args:
+            p: The number of features, at least 9.
+            separation: The length of both means.
+            spread: How much the second variance exceeds the first, times √p.
+        """
         if count(p, "p") < 9:
             raise BadInput(f"The two-class mixture puts its second mean on feature 9, so it needs p ≥ 9; got p = {p}.")
         separation, spread = number(separation, "separation"), number(spread, "spread")
-        refuse_if_too_large(2, p, torch.float64, torch.device("cpu"), "a smaller p", "A mixture's means")
+        check_memory((2, p), torch.float64, torch.device("cpu"), "a smaller p", "A mixture's means")
         means = torch.zeros(2, p, dtype=torch.float64)
         means[0, 0] = means[1, 8] = separation
         return cls(means, torch.tensor([1.0, 1.0 + spread / math.sqrt(p)], dtype=torch.float64))
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """n samples (n, p) and their classes (n,), as balanced as n allows, class after class."""
-        n, generator = _number_of_samples(n), checked_generator(generator)
-        refuse_if_too_large(n, 2 * self.p, torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
+        """n samples (n, p) and their classes (n,), as balanced as n allows, class after class.
+
+        Args:
+            n: The number of samples.
+            generator: Of the noise.
+        """
+        n, generator = count(n, "n"), checked_generator(generator)
+        check_memory((n, 2 * self.p), torch.float64, torch.device("cpu"), "a smaller n", f"{n} samples")
         y = torch.arange(n) * self.classes // n
         noise = torch.randn(n, self.p, dtype=torch.float64, generator=generator)
         for a, form in enumerate(self.covariances):
@@ -96,18 +115,12 @@ class GaussianMixture:
 
 
 def _covariances(given: Tensor | Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
-    """One tensor if the classes' forms agree, one a class otherwise."""
+    """One tensor if the classes' forms agree, otherwise one per class."""
     if not isinstance(given, list | tuple):
         whole: Tensor = torch.atleast_1d(_form(given))
         return whole
     forms = tuple(_form(form) for form in given)
     return torch.stack(forms) if len({form.shape for form in forms}) == 1 else forms
-
-
-def _number_of_samples(n: Any) -> int:
-    if is_whole(n) and n < 1:
-        raise BadInput(f"Cannot draw n = {shown(n)} samples; n must be a whole number ≥ 1, got {shown(n)}.")
-    return count(n, "n")
 
 
 def _form(given: Any) -> Tensor:

@@ -1,13 +1,12 @@
-"""The scalars of a network, and the coefficients of its three equivalent kernels."""
+"""The scalars of a network, and the coefficients of its equivalent kernels. Ref: docs/theory.md, sections 3 and 5."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 
-from notsodeep.arguments import choice, norm
-from notsodeep.errors import BadInput, NotContractive, NumericsWarning
+from notsodeep.arguments import norm
+from notsodeep.errors import BadInput, NotContractive, warn
 from notsodeep.gaussian.moments import Moments, moments_at
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.tolerances import CENTRED_ATOL
@@ -25,50 +24,76 @@ class Coefficients:
 
 @dataclass(frozen=True)
 class Scalars:
-    """τ is the deviation of the last pre-activation (τ* of a DEQ, τ̃_{L−1} of an explicit network) and γ that of the
-    features (γ*, τ̃_L). α1..α3 and γ² make the conjugate kernel, β1..β3 and κ² the tangent kernel of f = aᵀz.
+    """The scalars of a network: α1..α3 and γ² make its conjugate kernel, β1..β3 and κ² its tangent kernel of f = aᵀz.
 
     A DEQ and an explicit network are equivalent when their (γ, α1, α2, α3), or (κ, β1, β2, β3), agree.
     """
 
     tau0: float
+    """The root mean square norm of the data."""
     tau: float
+    """The deviation of the last pre-activation: τ* of a DEQ, τ̃_{L−1} of an explicit network."""
     gamma: float
+    """The deviation of the features: γ*, or τ̃_L."""
     alpha1: float
+    """The coefficient of S in the conjugate kernel."""
     alpha2: float
+    """That of the norms' and traces' variation."""
     alpha3: float
+    """That of T."""
     alpha4: float
+    """The slope of the features' variance in ‖x‖², which α2 contains."""
     beta1: float
+    """As α1, in the tangent kernel."""
     beta2: float
+    """As α2, in the tangent kernel."""
     beta3: float
+    """As α3, in the tangent kernel."""
     kappa: float
+    """√Θ_ii, the deviation in the tangent kernel."""
     preactivation: Coefficients | None = None
     """The kernel that [ling2024] calls Implicit-NTK; DEQs only."""
     layers: tuple[Scalars, ...] = ()
     """The scalars after each hidden layer; explicit networks only."""
 
-    def coefficients(self, kernel: str) -> Coefficients:
-        """The row of docs/theory.md, section 3 for "conjugate", "tangent" or "preactivation"."""
-        match choice(kernel, "kernel", ("conjugate", "tangent", "preactivation")):
-            case "conjugate":
-                return Coefficients(self.alpha1, self.alpha2, self.alpha3, self.gamma**2)
-            case "tangent":
-                return Coefficients(self.beta1, self.beta2, self.beta3, self.kappa**2)
-            case "preactivation" if self.preactivation is not None:
-                return self.preactivation
-        raise BadInput("Only a DEQ has a kernel read out at a pre-activation.")
+    @property
+    def conjugate(self) -> Coefficients:
+        """The coefficients of the conjugate kernel."""
+        return Coefficients(self.alpha1, self.alpha2, self.alpha3, self.gamma**2)
+
+    @property
+    def tangent(self) -> Coefficients:
+        """The coefficients of the tangent kernel of f = aᵀz."""
+        return Coefficients(self.beta1, self.beta2, self.beta3, self.kappa**2)
 
 
 def warn_unless_centred(at: Moments, what: str) -> None:
     """The theorems drop E[φ]; say so where it is not zero."""
     mean, power = float(at.mean), float(at.gamma2)
     if abs(mean) > CENTRED_ATOL * power**0.5:
-        warnings.warn(
-            f"{what} is not centred: E[φ(τξ)] = {mean:.4g} beside a root mean square of {power**0.5:.4g}. The scalars "
-            "leave out the constant that this adds to the kernel; centre it (centre=True, or .centred(tau0)).",
-            NumericsWarning,
-            stacklevel=4,
+        warn(
+            f"{what} is not centred: E[φ(τξ)] = {mean:.4g} with a root mean square of {power**0.5:.4g}. The scalars "
+            "leave out the constant that this adds to the kernel; centre it (centre=True, or .centred(tau0))."
         )
+
+
+def scalars(net: Network, tau0: float) -> Scalars:
+    """τ, γ, α1..α4, β1..β3 and κ of a network, by the formulas of `implicit_scalars` and `explicit_scalars`.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        tau0: The root mean square norm of the data.
+
+    Returns:
+        The scalars; κ is infinite where there is no tangent kernel.
+
+    Raises:
+        BadInput: Another kind of network, or a τ0 that is not positive.
+        NotContractive: A DEQ without an equilibrium, or with σ_a² E[φ'(τ*ξ)]² ≥ 1.
+    """
+    if not isinstance(net, Network):
+        raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
+    return explicit_scalars(net, tau0) if isinstance(net, Explicit) else implicit_scalars(net, tau0)
 
 
 def implicit_scalars(net: Implicit, tau0: float) -> Scalars:
@@ -98,7 +123,7 @@ def implicit_scalars(net: Implicit, tau0: float) -> Scalars:
             right=1.0,
             largest_var_a=1.0 / e1**2,
         )
-    # E[φ'²] at equilibrium: how a gradient grows. At 1 and above it does so for ever, and there is no tangent kernel.
+    # σ_a² E[φ'²] is the growth of a gradient per step; from 1 on there is no tangent kernel.
     gradient_power = tau_star**2 / (1.0 - var_a * q) if var_a * q < 1.0 else math.inf
     alpha4 = var_b / (1.0 - 0.5 * var_a * s2)
     lambda1 = var_b / (1.0 - g)
@@ -162,13 +187,3 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
         )
         after.append(before)
     return replace(before, layers=tuple(after))
-
-
-__all__ = ["Coefficients", "Scalars", "scalars"]
-
-
-def scalars(net: Network, tau0: float) -> Scalars:
-    """τ, γ, α1..α4, β1..β3 and κ of a network on data of root-mean-square norm τ0."""
-    if not isinstance(net, Network):
-        raise BadInput(f"Expected an Implicit or an Explicit network, got {type(net).__name__}.")
-    return explicit_scalars(net, tau0) if isinstance(net, Explicit) else implicit_scalars(net, tau0)

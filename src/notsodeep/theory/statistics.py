@@ -1,4 +1,4 @@
-"""What the theorems need to know of the data: τ0, t, T, ψ and J. Ref: docs/theory.md, section 3."""
+"""The statistics of the data in the theorems: τ0, t, T, ψ and J. Ref: docs/theory.md, section 3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import instance, norm
-from notsodeep.arrays import Array, label_array, real, samples
+from notsodeep.arrays import Array, class_codes, label_array, real, samples
 from notsodeep.errors import BadInput
 from notsodeep.theory.mixture import GaussianMixture
 
@@ -19,7 +19,17 @@ _NORMS_AT_ONCE = 1 << 18  # numbers: a cache's worth
 
 
 def tau0(x: Array) -> float:
-    """τ0 = √(mean ‖x_i‖²), the root mean square norm of the samples."""
+    """The root mean square norm of the samples, τ0 = √(mean ‖x_i‖²).
+
+    Args:
+        x: Samples (n, p).
+
+    Returns:
+        A number > 0.
+
+    Raises:
+        BadInput: Every sample is zero, or x cannot be used.
+    """
     return root_mean_square(squared_norms(samples(x)))
 
 
@@ -39,17 +49,18 @@ def root_mean_square(norms2: Tensor) -> float:
 
 @dataclass(frozen=True, eq=False)
 class MixtureStatistics:
-    """τ0² = tr C°/p, t_a = tr(C_a − C°)/√p, T_ab = tr(C_a C_b)/p, ψ_i = ‖w_i‖² − tr C_a/p, J the one-hot classes."""
+    """The statistics of a Gaussian mixture and of samples from it, made by `from_labels`, `from_mixture` or `from_data`."""
 
     tau0: float
+    """τ0 = √(tr C°/p), C° the mean covariance"""
     t: Tensor
-    """(K,)"""
+    """t_a = tr(C_a − C°)/√p, (K,)"""
     T: Tensor
-    """(K, K)"""
+    """T_ab = tr(C_a C_b)/p, (K, K)"""
     psi: Tensor
-    """(n,)"""
+    """ψ_i = ‖w_i‖² − tr C_a/p, (n,)"""
     J: Tensor
-    """(n, K)"""
+    """One-hot classes, (n, K)"""
 
     def __post_init__(self) -> None:
         norm(self.tau0)
@@ -59,7 +70,13 @@ class MixtureStatistics:
 
     @classmethod
     def from_mixture(cls, mixture: GaussianMixture, x: Array, y: Any) -> MixtureStatistics:
-        """The exact statistics of samples drawn from a known mixture."""
+        """The exact statistics of samples drawn from a known mixture.
+
+        Args:
+            mixture: The mixture.
+            x: Samples (n, p) from it.
+            y: Their classes 0 … K − 1, (n,).
+        """
         instance(mixture, GaussianMixture, "mixture", "a GaussianMixture")
         data = samples(x).to(torch.float64)
         labels = _labels(y, data, mixture.classes)
@@ -80,7 +97,12 @@ class MixtureStatistics:
     @classmethod
     def from_labels(cls, x: Array, y: Any) -> MixtureStatistics:
         """Estimates from labelled samples: class means, tr C_a/p from within-class norms, tr(C_a C_b)/p from within-class
-        inner products of different samples, E(w_i·w_j)² = tr(C_a C_b)/p²."""
+        inner products of different samples, E(w_i·w_j)² = tr(C_a C_b)/p².
+
+        Args:
+            x: Samples (n, p).
+            y: Their classes, any labels (n,), at least two samples each.
+        """
         data = samples(x).to(torch.float64)
         labels = _labels(y, data)
         classes = int(labels.max()) + 1
@@ -93,7 +115,11 @@ class MixtureStatistics:
 
     @classmethod
     def from_data(cls, x: Array) -> MixtureStatistics:
-        """Without labels: one class, so that t = 0 and ψ carries all the norms' variation."""
+        """Estimates without labels: one class, so t = 0 and ψ carries all the norms' variation.
+
+        Args:
+            x: Samples (n, p).
+        """
         data = samples(x).to(torch.float64)
         return cls._estimate(data, torch.zeros(len(data), dtype=torch.long, device=data.device), 1)
 
@@ -143,11 +169,11 @@ def _labels(y: Any, data: Tensor, classes: int | None = None) -> Tensor:
     """Classes as 0 … K−1 on the data's device; any values when `classes` is None."""
     values = label_array(y)
     if values.shape != (len(data),):
-        raise BadInput(f"y has shape {values.shape}; expected ({len(data)},), one label a row of x.")
+        raise BadInput(f"y has shape {values.shape}; expected ({len(data)},), one label per row of x.")
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise BadInput("y holds NaN or infinity.")
     if classes is None:
-        _, values = np.unique(values, return_inverse=True)
+        values = class_codes(values)[1]
     elif values.dtype.kind not in "iu" or values.min() < 0 or values.max() >= classes:
         raise BadInput(f"y must hold the mixture's classes 0 … {classes - 1}.")
     return torch.as_tensor(values.astype(np.int64), device=data.device)

@@ -97,7 +97,7 @@ def test_samples_against_themselves_are_the_square(n, same):
     for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
         square = kernel(RELU, x)
         torch.testing.assert_close(kernel(RELU, x, same(x)), square, rtol=0, atol=1e-14 * float(square.max()))
-    rows = [part.tangent for part in nsd.kernels.kernel_tiles(RELU, x, same(x), (300, n), kernels="tangent")]
+    rows = [part.tangent for part in nsd.kernels.kernel_tiles(RELU, x, same(x), (300, n), kernel="tangent")]
     torch.testing.assert_close(torch.cat(rows), square, rtol=0, atol=1e-14 * float(square.max()))
 
 

@@ -30,7 +30,7 @@ def test_tiles_cover_a_square_once(tile):
 def test_tiles_cover_a_rectangle_once(tile):
     x, x2 = _x(23).numpy(), _x(16, seed=1).numpy()
     whole, seen = nsd.tangent_kernel(NET, x, x2, readout="preactivation"), np.zeros((23, 16))
-    for part in nsd.kernels.kernel_tiles(NET, x, x2, tile, kernels=("preactivation",)):
+    for part in nsd.kernels.kernel_tiles(NET, x, x2, tile, kernel=("preactivation",)):
         assert isinstance(part.preactivation, np.ndarray)
         seen[part.rows, part.columns] += 1
         np.testing.assert_allclose(part.preactivation, whole[part.rows, part.columns], rtol=1e-13)
@@ -39,7 +39,7 @@ def test_tiles_cover_a_rectangle_once(tile):
 
 def test_whole_rows_are_tiles_too():
     x = _x(23)
-    parts = list(nsd.kernels.kernel_tiles(NET, x, x, (10, 23), kernels=("conjugate",)))
+    parts = list(nsd.kernels.kernel_tiles(NET, x, x, (10, 23), kernel=("conjugate",)))
     assert [part.conjugate.shape for part in parts] == [(10, 23), (10, 23), (3, 23)]
     assert torch.allclose(torch.cat([part.conjugate for part in parts]), nsd.conjugate_kernel(NET, x), rtol=1e-9)
 
@@ -53,11 +53,11 @@ def test_a_tile_that_is_none_is_refused(tile):
 @pytest.mark.parametrize("kernels", [("gram",), "gram", None, (), 3, [None]])
 def test_an_unknown_kernel_is_refused(kernels):
     with pytest.raises(BadInput, match="conjugate, tangent, preactivation"):
-        list(nsd.kernels.kernel_tiles(NET, _x(5), kernels=kernels))
+        list(nsd.kernels.kernel_tiles(NET, _x(5), kernel=kernels))
 
 
 def test_one_name_and_a_whole_number_of_numpy():
-    (part,) = nsd.kernels.kernel_tiles(NET, _x(5), tile=np.int64(5), kernels="conjugate")
+    (part,) = nsd.kernels.kernel_tiles(NET, _x(5), tile=np.int64(5), kernel="conjugate")
     assert part.tangent is None
     assert torch.equal(part.conjugate, nsd.conjugate_kernel(NET, _x(5)))
 

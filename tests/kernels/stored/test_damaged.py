@@ -27,7 +27,7 @@ def _x(n, p=6, seed=0):
 
 
 def _write(folder, x=None, **options):
-    return write_kernels(NET, _x(30) if x is None else x, folder, **{"kernels": NAMES, "tile": 16} | options)
+    return write_kernels(NET, _x(30) if x is None else x, folder, **{"kernel": NAMES, "tile": 16} | options)
 
 
 def _cut(path):
@@ -214,7 +214,7 @@ def test_a_tile_that_does_not_fit_is_refused(tmp_path, monkeypatch):
 
 
 def test_one_name_is_as_good_as_a_tuple(tmp_path):
-    found = write_kernels(NET, _x(20), tmp_path / "k", kernels="tangent", tile=np.int64(8), devices="cpu")
+    found = write_kernels(NET, _x(20), tmp_path / "k", kernel="tangent", tile=np.int64(8), devices="cpu")
     assert found.computed == 6
     with pytest.raises(BadInput, match="no kernel 'conjugate'; it holds tangent"):
         found["conjugate"]

@@ -32,7 +32,7 @@ def test_all_kernels_of_a_square(tmp_path, devices):
         NET,
         x,
         tmp_path / "k",
-        kernels=("conjugate", "tangent", "preactivation"),
+        kernel=("conjugate", "tangent", "preactivation"),
         tile=16,
         devices=devices,
         progress=lambda *now: seen.append(now),
@@ -57,7 +57,7 @@ def test_tiles_of_the_usual_size(tmp_path):
 @pytest.mark.parametrize("tile", [16, (7, 40), (50, 3)])
 def test_a_rectangle_in_float32_with_a_tau0(tmp_path, tile):
     x, x2 = _x(50).float().numpy(), _x(23, seed=1).numpy()
-    found = write_kernels(NET, x, tmp_path / "k", x2, kernels=["tangent"], tile=tile, tau0=0.7)
+    found = write_kernels(NET, x, tmp_path / "k", x2, kernel=["tangent"], tile=tile, tau0=0.7)
     assert found["tangent"].dtype == np.float32
     np.testing.assert_allclose(found["tangent"][:], nsd.tangent_kernel(NET, x, x2, tau0=0.7), rtol=1e-6)
 
@@ -88,7 +88,7 @@ class Killed(BaseException):
 def test_stopped_at_every_moment(tmp_path, monkeypatch):
     """Between the kernels of a tile, between its two sides, and between the last of them and the mark."""
     x, names = _x(30), ("conjugate", "tangent")
-    whole = write_kernels(NET, x, tmp_path / "whole", kernels=names, tile=16)
+    whole = write_kernels(NET, x, tmp_path / "whole", kernel=names, tile=16)
     computed = []
     for moment in range(13):  # three tiles: two on the diagonal with 2 chunks each, and one off it with 4
         calls = count()
@@ -97,10 +97,10 @@ def test_stopped_at_every_moment(tmp_path, monkeypatch):
             folder = tmp_path / str(moment)
             if moment < 8:
                 with pytest.raises(Killed):
-                    write_kernels(NET, x, folder, kernels=names, tile=16)
+                    write_kernels(NET, x, folder, kernel=names, tile=16)
             else:
-                write_kernels(NET, x, folder, kernels=names, tile=16)
-        found = write_kernels(NET, x, folder, kernels=names, tile=16)
+                write_kernels(NET, x, folder, kernel=names, tile=16)
+        found = write_kernels(NET, x, folder, kernel=names, tile=16)
         computed.append(found.computed)
         for name in names:
             np.testing.assert_array_equal(found[name][:], whole[name][:])
@@ -120,7 +120,7 @@ import sys, torch
 import notsodeep as nsd
 from notsodeep.kernels.stored.write import write_kernels
 x = torch.randn(600, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 6**0.5
-write_kernels(nsd.Implicit("tanh", 0.2), x, sys.argv[1], tile=30, kernels=("conjugate", "tangent"))
+write_kernels(nsd.Implicit("tanh", 0.2), x, sys.argv[1], tile=30, kernel=("conjugate", "tangent"))
 """
 
 
@@ -137,10 +137,10 @@ def test_killed_at_several_moments(tmp_path, monkeypatch):
         assert before < _marks(folder) < 210
         before = _marks(folder)
     x, names = _x(600), ("conjugate", "tangent")
-    found = write_kernels(NET, x, folder, tile=30, kernels=names)
+    found = write_kernels(NET, x, folder, tile=30, kernel=names)
     assert (found.found, found.computed) == (before, 210 - before)
     assert not list(folder.rglob("*.partial"))
-    whole = write_kernels(NET, x, tmp_path / "whole", tile=30, kernels=names)
+    whole = write_kernels(NET, x, tmp_path / "whole", tile=30, kernel=names)
     for name in names:
         np.testing.assert_array_equal(found[name][:], whole[name][:])
 
@@ -166,7 +166,7 @@ NAMED = {"x": r"the samples\."}  # not their SHA-256
         ({"x": _x(20).float()}, ["dtype", "x"]),
         ({"tile": 9}, ["tile"]),
         ({"tau0": 1.0}, ["tau0"]),
-        ({"kernels": ("tangent",)}, ["kernels"]),
+        ({"kernel": ("tangent",)}, ["kernels"]),
     ],
 )
 def test_other_kernels_are_refused(tmp_path, change, differ):
@@ -178,7 +178,7 @@ def test_other_kernels_are_refused(tmp_path, change, differ):
     np.testing.assert_array_equal(write_kernels(**setting)["conjugate"][:], before)
     anew = write_kernels(**setting | change, resume=False)
     assert anew.found == 0
-    assert np.isfinite(anew[change.get("kernels", ("conjugate",))[0]][:]).all()
+    assert np.isfinite(anew[change.get("kernel", ("conjugate",))[0]][:]).all()
 
 
 def test_a_custom_function_is_known_again(tmp_path):
@@ -205,19 +205,19 @@ def test_what_is_not_ours_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"kernels": ("gram",)}, "no kernel gram"),
-        ({"kernels": ()}, "no kernel"),
+        ({"kernel": ("gram",)}, "no kernel 'gram'"),
+        ({"kernel": ()}, "no kernel"),
         ({"tile": (2, 3)}, "not square"),
         ({"tile": 0}, "tile"),
-        ({"devices": ["gpu"]}, "'gpu' is no device"),
-        ({"devices": "gpu"}, "'gpu' is no device"),
+        ({"devices": ["gpu"]}, "'gpu' is not a device"),
+        ({"devices": "gpu"}, "'gpu' is not a device"),
         ({"devices": []}, "devices is empty"),
-        ({"kernels": None}, "no kernel None"),
+        ({"kernel": None}, "no kernel None"),
         ({"tile": True}, "tile = True"),
         ({"tau0": -1.0}, "tau0"),
         ({"x2": torch.ones(3, 5)}, "6 features and x2 has 5"),
         ({"scheduler": 5}, "scheduler is a int"),
-        ({"net": nsd.Explicit(["sign"]), "kernels": ["tangent"]}, "no tangent kernel"),
+        ({"net": nsd.Explicit(["sign"]), "kernel": ["tangent"]}, "no tangent kernel"),
     ],
 )
 def test_bad_input_makes_no_folder(tmp_path, wrong, message):

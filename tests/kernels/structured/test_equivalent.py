@@ -145,7 +145,7 @@ def test_equivalent_is_the_formula_of_the_theorem(kernel):
     x, _, stats = two_classes(60, seed=108)
     n, p = x.shape
     net = nsd.Implicit("relu", 0.2, 0.7)
-    row = nsd.scalars(net, stats.tau0).coefficients(kernel)
+    row = getattr(nsd.scalars(net, stats.tau0), kernel)
     V = torch.cat([stats.J / p**0.5, stats.psi[:, None]], dim=1)
     middle = torch.zeros(3, 3, dtype=torch.float64)
     middle[:2, :2] = row.c2 * torch.outer(stats.t, stats.t) + row.c3 * stats.T
@@ -166,12 +166,18 @@ def test_float32_data_give_a_float32_operator():
     assert nsd.relative_gap(nsd.equivalent_kernel(net, x, stats), operator) <= 1e-5
 
 
+def test_a_kernel_read_out_at_a_preactivation_is_for_deqs_only():
+    x, _, stats = two_classes(60, seed=108)
+    with pytest.raises(nsd.BadInput, match="Only a DEQ"):
+        nsd.equivalent_kernel(nsd.Explicit("tanh"), x, stats, "preactivation")
+
+
 # Errata of the sources
 
 
 def _with_row(net, x, stats, **change: float) -> nsd.kernels.LowRankPlusDiagonal:
     """The equivalent with some of c1, c2, c3, d replaced."""
-    row = replace(nsd.scalars(net, stats.tau0).coefficients("conjugate"), **change)
+    row = replace(nsd.scalars(net, stats.tau0).conjugate, **change)
     n, p = x.shape
     V = torch.cat([x, stats.J / p**0.5, stats.psi[:, None]], dim=1)
     t = torch.cat([stats.t, torch.ones(1, dtype=torch.float64)])

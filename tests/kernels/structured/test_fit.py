@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.data.blocks import Rows
+from notsodeep.data.blocks import SampleBlocks
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
 from notsodeep.kernels.structured.equivalent import EquivalentSums, equivalent_cross
@@ -101,7 +101,7 @@ def test_statistics_of_a_sample_change_little():
 
 def test_a_pass_and_a_sample_of_all_agree():
     x, _, y = _data()
-    passed = SharpStatistics.from_pass(Rows.of(x, 100))
+    passed = SharpStatistics.from_pass(SampleBlocks.of(x, 100))
     fits = [streamed_fit(NETS["tanh"], x, y, statistics=stats) for stats in (passed, SharpStatistics.from_sample(x))]
     assert passed.tau0 == pytest.approx(nsd.tau0(x), rel=1e-13)
     _close(fits[0].log_marginal_likelihood, fits[1].log_marginal_likelihood)
@@ -151,7 +151,7 @@ def test_anything_that_gives_rows(form):
     x, labels, _ = _data()
     fit = streamed_fit(NETS["relu"], _Sliced(x.numpy()), labels.numpy(), form=form, block=99)
     _close(fit.predict(x), streamed_fit(NETS["relu"], x, labels, form=form).predict(x))
-    assert Rows.of(_Sliced(x.numpy())).sample(128).shape == (128, 20)
+    assert SampleBlocks.of(_Sliced(x.numpy())).sample(128).shape == (128, 20)
 
 
 def test_a_standardiser_is_applied_as_rows_are_read():
@@ -167,7 +167,7 @@ def test_a_standardiser_is_applied_as_rows_are_read():
 def test_sums_of_classes_hold_the_statistics_of_the_theorem(kernel):
     x, labels, y = _data()
     stats = nsd.MixtureStatistics.from_labels(x, labels)
-    sums = EquivalentSums.of(Rows.of(x, 77), y, labels)
+    sums = EquivalentSums.of(SampleBlocks.of(x, 77), y, labels)
     found = sums.statistics()
     assert found.tau0 == pytest.approx(stats.tau0, rel=1e-12)
     _close(found.t, stats.t)
@@ -177,7 +177,7 @@ def test_sums_of_classes_hold_the_statistics_of_the_theorem(kernel):
     assert fit.logdet == pytest.approx(float(shifted.logdet()), rel=1e-9)
     _close(fit.quadratic, ((y - y.mean(0)) * shifted.solve(y - y.mean(0))).sum(0))
     _close(fit.spectrum(30), op.eigvalsh().flip(0)[:30])
-    with pytest.raises(BadInput, match="nobody knows"):
+    with pytest.raises(BadInput, match="of new ones are unknown"):
         fit.predict(x)
 
 

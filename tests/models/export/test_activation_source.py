@@ -17,7 +17,7 @@ from notsodeep.activations import (
     Scaled,
     activation,
 )
-from notsodeep.models.export.activation_source import expression
+from notsodeep.models.export.activation_source import source_expression
 from tests.zoo import build, each, two_kinks
 
 OTHERS = {
@@ -35,7 +35,7 @@ OTHERS = {
 
 def run(phi, name="phi"):
     space = {"torch": torch, "__builtins__": {"enumerate": enumerate, "float": float}}
-    exec(expression(phi).function(name, str(phi)), space)
+    exec(source_expression(phi).function(name, str(phi)), space)
     return space[name]
 
 
@@ -63,24 +63,24 @@ def test_parameters_and_compositions(name, dtype):
 
 @each()
 def test_lines_are_short(name):
-    assert max(map(len, expression(build(name)).function("phi").splitlines())) <= 104
+    assert max(map(len, source_expression(build(name)).function("phi").splitlines())) <= 104
 
 
 def test_a_long_series_is_broken_into_lines():
-    assert max(map(len, expression(OTHERS["long Hermite"]).function("phi").splitlines())) <= 104
+    assert max(map(len, source_expression(OTHERS["long Hermite"]).function("phi").splitlines())) <= 104
 
 
 def test_it_reads_well():
-    assert expression(Centred(Relu(), 0.4)).function("phi", "relu − 0.4") == (
+    assert source_expression(Centred(Relu(), 0.4)).function("phi", "relu − 0.4") == (
         'def phi(x):\n    """relu − 0.4"""\n    return torch.relu(x) - 0.4\n'
     )
-    assert expression(Scaled(Centred(Relu(), -0.25), 2.0)).value == "2.0 * (torch.relu(x) + 0.25)"
-    assert expression(activation(two_kinks)).lines[0] == "sub = x - 0.25"
+    assert source_expression(Scaled(Centred(Relu(), -0.25), 2.0)).value == "2.0 * (torch.relu(x) + 0.25)"
+    assert source_expression(activation(two_kinks)).lines[0] == "sub = x - 0.25"
 
 
 def test_a_name_cannot_leave_its_docstring():
     named = nsd.custom(torch.tanh, name='"""\nraise SystemExit\n"""\\')
-    (function,) = ast.parse(expression(named).function("phi", str(named))).body
+    (function,) = ast.parse(source_expression(named).function("phi", str(named))).body
     assert [type(statement) for statement in function.body] == [ast.Expr, ast.Return]
     same(named, torch.float64)
 
@@ -118,10 +118,10 @@ def test_an_activation_of_the_users_own_class():
 @pytest.mark.parametrize(("function", "why"), [(held, "values of its own"), (branching, "torch.fx fails")])
 def test_what_cannot_be_written(function, why):
     with pytest.raises(nsd.BadInput, match=f"{function.__name__} cannot be written.*{why}.*plain numbers"):
-        expression(activation(function))
+        source_expression(activation(function))
 
 
 def test_a_trace_that_gives_other_numbers_is_found():
     odd = type(nsd.custom(torch.tanh))(shifting, "shifting", (), (), 1.0)
     with pytest.raises(nsd.BadInput, match="off by"):
-        expression(odd)
+        source_expression(odd)

@@ -5,7 +5,7 @@ import base64
 import numpy as np
 
 from notsodeep.papers.records import Record
-from notsodeep.papers.wu2024.images.data import SIDE
+from notsodeep.papers.wu2024.w7_images import SIDE
 
 SAMPLES = {"gmm": 800, "mnist": 6000}
 RIVALS = {

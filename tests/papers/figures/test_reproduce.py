@@ -10,12 +10,13 @@ from hypothesis import given, settings, strategies as st
 from matplotlib.colors import to_hex
 
 from notsodeep.figures.style import DEQ, save, style
-from notsodeep.papers.figures.drawing import NETWORKS, gather, number, positive, power_of_two
+from notsodeep.papers.figures.drawing import NETWORKS, number, positive, power_of_two
+from notsodeep.papers.figures.kernels import aligned, outside
 from notsodeep.papers.figures.reproduce import Drawing, drawings
-from notsodeep.papers.figures.spectra import aligned, outside
 from notsodeep.papers.ling2024.l5_claims import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH
 from notsodeep.papers.records import Record
-from notsodeep.papers.wu2024.w1_sawtooth import PAPER as SAWTOOTH_LOSSES
+from notsodeep.papers.statistics import over_seeds
+from notsodeep.papers.wu2024.w1_w4_sawtooth import W1_PAPER as SAWTOOTH_LOSSES
 from notsodeep.papers.wu2024.w3_weights import PAPER_FNN
 from tests.papers.figures.made_up import contest, everything, features, largest_weights, spectrum
 
@@ -246,7 +247,7 @@ def test_numbers_are_found_or_none():
     values = {"a": {"b": 2, "c": None, "d": float("nan")}}
     assert number(values, "a", "b") == 2.0
     assert [number(values, *path) for path in (("a",), ("a", "c"), ("a", "d"), ("a", "b", "e"), ("z",))] == [None] * 5
-    points = gather(ALL["L6"][:4], lambda r: -r.config["width"], lambda r: r.values["deq"]["evaluations"])
+    points = over_seeds(ALL["L6"][:4], lambda r: -r.config["width"], lambda r: r.values["deq"]["evaluations"])
     assert list(points) == sorted(points)
     assert positive({1.0: [0.0, 2.0], 2.0: [0.0]}) == {1.0: [0.0, 2.0]}
     assert [power_of_two(m) for m in (32, 4096, 100)] == ["2⁵", "2¹²", "100"]

@@ -24,10 +24,17 @@ def units(sizes):
     return [Unit("gmm", n, seed) for n in sizes for seed in range(2)]
 
 
-def claims(name, records, command):
+def claims(name, records):
     word = records[name][0].config["data"]
     return [
-        Claim(f"{name}.{number}", f"{word}: the gap is small", "≤ 0.5", "0.1", "± 0.02", verdict, command)
+        Claim(
+            id=f"{name}.{number}",
+            claim=f"{word}: the gap is small",
+            paper="≤ 0.5",
+            ours="0.1",
+            spread="± 0.02",
+            verdict=verdict,
+        )
         for number, verdict in enumerate(Verdict, start=1)
     ]
 
@@ -45,9 +52,8 @@ def experiment(name):
         full=(200, 400, 800, 1600, 3200),
         units=units,
         run=lambda unit, device: {"gap": 1.0 / unit.n},  # noqa: ARG005 (an experiment's interface)
-        cost=lambda unit: float(unit.n),
-        claims=partial(claims, name),
-        notes=partial(notes, name),
+        judge=partial(claims, name),
+        remark=partial(notes, name),
         command="separate" if name.startswith("W") else "reproduce",
     )
 

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from notsodeep.papers.report.tables import code, escaped
-from notsodeep.papers.report.write import write_results
+from notsodeep.papers.report.write import code, escaped, write_results
 from tests.papers.report.made_up import EXPERIMENTS, HOSTILE, Unit, record, whole_run
 
 markdown_it = pytest.importorskip("markdown_it")

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import choice
-from notsodeep.arrays import Array, like, refuse_if_too_large, refuse_unreadable, unwritten
+from notsodeep.arrays import Array, check_dense, check_memory, like, unwritten
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.solver import Prepared, prepare
-from notsodeep.kernels.exact.tiles import TileSize, tile_pairs, tile_size
-from notsodeep.kernels.names import KERNELS, kernel_names
+from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
+from notsodeep.kernels.names import Kernel, as_kernels
 from notsodeep.theory.architecture import Network
 
-READOUTS = ("features", "preactivation")
+READOUTS = {"features": Kernel.TANGENT, "preactivation": Kernel.PREACTIVATION}
 _KINDS = "a tensor, a numpy array or memory map, or a Zarr array"
 _FLOATS = ("float32", "float64")
 _WORK = 10**6  # a bound on the search for a common byte of two strided arrays; two matrices take a few steps
@@ -28,21 +28,34 @@ _WORK = 10**6  # a bound on the search for a common byte of two strided arrays; 
 
 @dataclass(frozen=True)
 class ExactKernels:
-    """Both kernels of one pass over the pairs."""
+    """Both kernels of one pass over the pairs, (n, n) or (n, n2) each."""
 
     conjugate: Any
+    """G_ij = E[z(x_i)·z(x_j)]"""
     tangent: Any
+    """Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩"""
 
 
 def conjugate_kernel(
     net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None
 ) -> Any:
-    """G_ij = E[z(x_i)·z(x_j)] of the infinitely wide network: (n, n), or (n, n2) against `x2`.
+    """The conjugate kernel G_ij = E[z(x_i)·z(x_j)] of the infinitely wide network.
 
-    A DEQ with `centre=True` is centred at τ* of τ0, the root mean square norm of `x` unless given. With `out`, a tensor, a
-    numpy array or memory map, or a Zarr array of that shape, the tiles are written there, and it is returned.
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        x2: Other samples (n2, p); x itself by default.
+        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+        out: Where to write the tiles: a tensor, a numpy array or memory map, or a Zarr array of the kernel's shape.
+
+    Returns:
+        The kernel, (n, n) or (n, n2), of the type of x; or `out`, where given.
+
+    Raises:
+        BadInput: Samples or an output that cannot be used, or a kernel that does not fit in memory.
+        NotContractive: The DEQ has no equilibrium on these samples.
     """
-    return _compute(net, x, x2, tau0, ("conjugate",), (out,))[0]
+    return _compute(net, x, x2, tau0, {Kernel.CONJUGATE: out})[0]
 
 
 def tangent_kernel(
@@ -54,56 +67,143 @@ def tangent_kernel(
     *,
     out: Any = None,
 ) -> Any:
-    """Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩ over all weights of the infinitely wide f = aᵀz: (n, n), or (n, n2) against `x2`.
+    """The tangent kernel Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩ over all weights of the infinitely wide f = aᵀz.
 
-    ``readout="preactivation"`` gives the kernel that [ling2024] calls Implicit-NTK, K = Λ/(1 − σ_a² Q). `out` is as in
-    `conjugate_kernel`.
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        x2: Other samples (n2, p); x itself by default.
+        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+        readout: "features" for Θ, or "preactivation" for K = Λ/(1 − σ_a² Q), which [ling2024] calls Implicit-NTK.
+        out: Where to write the tiles: a tensor, a numpy array or memory map, or a Zarr array of the kernel's shape.
+
+    Returns:
+        The kernel, (n, n) or (n, n2), of the type of x; or `out`, where given.
+
+    Raises:
+        BadInput: Samples or an output that cannot be used, or an activation with E[φ'²] = ∞.
+        NotContractive: The DEQ has no equilibrium on these samples, or σ_a² E[φ'²] ≥ 1.
     """
     choice(readout, "readout", READOUTS)
-    return _compute(net, x, x2, tau0, ("tangent" if readout == "features" else "preactivation",), (out,))[0]
+    return _compute(net, x, x2, tau0, {READOUTS[readout]: out})[0]
 
 
 def exact_kernels(
     net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None
 ) -> ExactKernels:
-    """`conjugate_kernel` and `tangent_kernel` for the price of one; `out` is a pair of what each is written to."""
+    """The conjugate and the tangent kernel for the price of one.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        x2: Other samples (n2, p); x itself by default.
+        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+        out: Two outputs as in `conjugate_kernel`, for the conjugate and the tangent kernel.
+
+    Returns:
+        The two kernels, as `.conjugate` and `.tangent`.
+
+    Raises:
+        BadInput: As for `conjugate_kernel` and `tangent_kernel`.
+        NotContractive: As for `tangent_kernel`.
+    """
     if out is not None and not isinstance(out, tuple | list):
         raise BadInput(f"out is a {type(out).__name__}; expected two arrays, for the conjugate and the tangent kernel.")
     if out is not None and len(out) != 2:
         raise BadInput(f"out holds {len(out)} arrays; expected two, for the conjugate and the tangent kernel.")
-    return ExactKernels(
-        *_compute(net, x, x2, tau0, ("conjugate", "tangent"), (None, None) if out is None else tuple(out))
-    )
+    first, second = (None, None) if out is None else out
+    return ExactKernels(*_compute(net, x, x2, tau0, {Kernel.CONJUGATE: first, Kernel.TANGENT: second}))
 
 
 @torch.no_grad()
-def _compute(
-    net: Network, x: Array, x2: Array | None, tau0: float | None, wanted: tuple[str, ...], out: tuple[Any, ...]
-) -> list[Any]:
-    prepared = prepare(net, x, x2, tau0, tangent=wanted != ("conjugate",))
-    refuse_unfit_outputs(out, prepared.shape, (x, x2))
-    own = sum(given is None for given in out)
-    outputs = tuple(_allocated(prepared, own) if given is None else given for given in out)
-    prepared.fill(outputs, wanted)
+def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, out: dict[Kernel, Any]) -> list[Any]:
+    """The kernels that are the keys of `out`, written to its values, or to new tensors where these are None."""
+    prepared = prepare(net, x, x2, tau0, tangent=[*out] != [Kernel.CONJUGATE])
+    given = tuple(out.values())
+    check_outputs(given, prepared.shape, (x, x2))
+    own = sum(each is None for each in given)
+    outputs = tuple(_allocated(prepared, own) if each is None else each for each in given)
+    prepared.fill(outputs, tuple(out))
     hand_back = like(x)
-    return [hand_back(output) if given is None else given for output, given in zip(outputs, out, strict=True)]
+    return [hand_back(output) if each is None else each for output, each in zip(outputs, given, strict=True)]
 
 
 def _allocated(prepared: Prepared, results: int) -> Tensor:
-    rows = prepared.rows
     n, n2 = prepared.shape
     instead = "kernel_tiles or out=… (a memory map), or sharp_kernel or equivalent_kernel, which keep O(n p)"
     what = f"A pair of {n} × {n2} kernels" if results == 2 else None
-    refuse_if_too_large(n * results, n2, rows.dtype, rows.device, instead, what)
-    return unwritten(n, n2, rows)
+    check_memory((n * results, n2), prepared.rows.dtype, prepared.rows.device, instead, what)
+    return unwritten(n, n2, prepared.rows)
 
 
-def refuse_unfit_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs: tuple[Array | None, ...]) -> None:
-    """`BadInput` unless each output is a matrix of this shape that the kernel's numbers can be written to, apart from the
-    others and from the samples. None stands for one that is still to be allocated."""
+@dataclass(frozen=True, eq=False)
+class KernelTile:
+    """The entries of the kernels in `rows` × `columns`; a kernel that was not asked for is None."""
+
+    rows: slice
+    columns: slice
+    conjugate: Any = None
+    tangent: Any = None
+    preactivation: Any = None
+
+    @property
+    def mirrored(self) -> KernelTile:
+        """The tile across the diagonal of a symmetric kernel."""
+        across = {name: None if (own := getattr(self, name)) is None else own.T for name in Kernel}
+        return KernelTile(self.columns, self.rows, **across)
+
+
+@torch.no_grad()
+def kernel_tiles(
+    net: Network,
+    x: Array,
+    x2: Array | None = None,
+    tile: TileSize = None,
+    *,
+    kernel: Kernel | str | Sequence[Kernel | str] = (Kernel.CONJUGATE, Kernel.TANGENT),
+    tau0: float | None = None,
+) -> Iterator[KernelTile]:
+    """The exact kernels of x (against x2), tile by tile, each entry once.
+
+    Of a symmetric kernel (no x2) one triangle is computed, and each tile off the diagonal is followed by its mirror image. For
+    whole rows take `tile=(rows, len(x2))`, with x2 = x where the kernel is square.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        x2: Other samples (n2, p); x itself by default.
+        tile: The side of a tile, or its (rows, columns); a size that suits the device by default.
+        kernel: One or several of "conjugate", "tangent" and "preactivation".
+        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+
+    Yields:
+        `KernelTile`s that together cover the kernel.
+
+    Raises:
+        BadInput: An unknown kernel, a tile that does not suit, or samples that cannot be used.
+        NotContractive: The DEQ has no equilibrium on these samples, or no tangent kernel.
+    """
+    kernels = as_kernels(kernel)
+    prepared = prepare(net, x, x2, tau0, tangent=kernels != (Kernel.CONJUGATE,))
+    n, n2 = prepared.shape
+    hand_back = like(x)
+    sides = tile_size(tile, prepared.rows.device)
+    if prepared.symmetric:
+        check_square(sides, "; give one side, or x2 = x for any rectangle")
+    for rows, columns in tile_pairs(n, None if prepared.symmetric else n2, sides):
+        values = prepared.tile(rows, columns, kernels)
+        found = KernelTile(rows, columns, **{k: hand_back(v) for k, v in zip(kernels, values, strict=True)})
+        yield found
+        if prepared.symmetric and rows != columns:
+            yield found.mirrored
+
+
+def check_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs: tuple[Array | None, ...]) -> None:
+    """Raise BadInput unless each output is a writable matrix of this shape that shares no memory with the others or with the
+    samples. None stands for one that is still to be allocated."""
     outputs = [out for out in given if out is not None]
     for out in outputs:
-        _refuse_unfit(out, shape)
+        _check_output(out, shape)
     for one, other in combinations(outputs, 2):
         if _shared(one, other):
             raise BadInput(
@@ -113,9 +213,9 @@ def refuse_unfit_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs:
         raise BadInput("out shares memory with the samples, which would be overwritten while they are read; copy them.")
 
 
-def _refuse_unfit(out: Any, shape: tuple[int, int]) -> None:
+def _check_output(out: Any, shape: tuple[int, int]) -> None:
     if isinstance(out, Tensor):
-        refuse_unreadable(out, "out")
+        check_dense(out, "out")
     if not all(hasattr(out, name) for name in ("shape", "dtype", "__setitem__")):
         raise BadInput(f"out is a {type(out).__name__}; expected {_KINDS}.")
     if tuple(out.shape) != shape:
@@ -152,7 +252,7 @@ def _shared(one: Any, other: Any) -> bool:
 
 
 class _Addresses:
-    """Where the entries of a tensor lie, on whatever device, for NumPy to compare; nothing is read there."""
+    """The addresses of a tensor's entries, on any device, for NumPy to compare; nothing is read there."""
 
     def __init__(self, tensor: Tensor) -> None:
         size = tensor.element_size()
@@ -171,52 +271,3 @@ def _view(array: Array) -> npt.NDArray[Any]:
     if array.layout != torch.strided or array.numel() == 0:
         return np.empty(0)
     return np.asarray(_Addresses(array))
-
-
-@dataclass(frozen=True, eq=False)
-class KernelTile:
-    """The entries of the kernels in `rows` × `columns`; a kernel that was not asked for is None."""
-
-    rows: slice
-    columns: slice
-    conjugate: Any = None
-    tangent: Any = None
-    preactivation: Any = None
-
-    @property
-    def mirrored(self) -> KernelTile:
-        """The tile across the diagonal of a symmetric kernel."""
-        across = {name: None if (own := getattr(self, name)) is None else own.T for name in KERNELS}
-        return KernelTile(self.columns, self.rows, **across)
-
-
-@torch.no_grad()
-def kernel_tiles(
-    net: Network,
-    x: Array,
-    x2: Array | None = None,
-    tile: TileSize = None,
-    *,
-    kernels: str | Sequence[str] = ("conjugate", "tangent"),
-    tau0: float | None = None,
-) -> Iterator[KernelTile]:
-    """The exact kernels of x (against x2), tile by tile, each entry once; `tile` is a side, or (rows, columns).
-
-    Of a symmetric kernel (no x2) a triangle is computed: each tile off the diagonal is followed by its mirror image. Rows that
-    are whole come with `tile=(rows, len(x2))`, and x2 = x where the kernel is square.
-    """
-    names = kernel_names(kernels)
-    prepared = prepare(net, x, x2, tau0, tangent=names != ("conjugate",))
-    n, n2 = prepared.shape
-    hand_back = like(x)
-    sides = tile_size(tile, prepared.rows.device)
-    if prepared.symmetric and sides[0] != sides[1]:
-        raise BadInput(
-            f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
-        )
-    for rows, columns in tile_pairs(n, None if prepared.symmetric else n2, sides):
-        values = prepared.tile(rows, columns, names)
-        found = KernelTile(rows, columns, **{k: hand_back(v) for k, v in zip(names, values, strict=True)})
-        yield found
-        if prepared.symmetric and rows != columns:
-            yield found.mirrored

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import choice, count, flag
-from notsodeep.arrays import Array, available_bytes, operand, refuse_if_too_large, ridge as checked_ridge
+from notsodeep.arguments import count, flag
+from notsodeep.arrays import Array, available_bytes, check_memory, operand, ridge as checked_ridge
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.preconditioners import Preconditioning, SharpNystrom
 from notsodeep.kernels.exact.solver import Prepared, prepare
-from notsodeep.kernels.exact.tiles import TileSize, tile_pairs, tile_size
-from notsodeep.kernels.names import KERNELS
+from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
+from notsodeep.kernels.names import Kernel, as_kernel
 from notsodeep.linalg.conjugate_gradients import LinearSolution, conjugate_gradients
 from notsodeep.linalg.density import Estimate, SpectralDensity, spectral_density
-from notsodeep.linalg.eigen import top_eigenpairs
+from notsodeep.linalg.eigen import BlockLanczos, top_eigenpairs
 from notsodeep.linalg.preconditioners import Preconditioner, whitened
 from notsodeep.theory.architecture import Network
 
@@ -28,31 +28,42 @@ _KEPT_SHARE = 1 / 3
 
 
 class TiledKernel:
-    """K + ridge·I of the exact kernel K (n, n) of the samples x (n, p), never whole in memory unless it fits.
+    """K + ridge·I of the exact kernel K (n, n) of some samples, as an operator that is never whole in memory unless it fits.
 
-    `kernel` is "conjugate", "tangent" or "preactivation"; `ridge` a number or one a sample. A product computes one triangle of
-    tiles and uses each for K[I, J] v[J] and K[J, I] v[I]; it costs much the same for one vector and for fifty, so give it many.
-    `keep` holds the tiles after the first product; None does so where they take less than a third of the free memory.
+    A product computes one triangle of tiles and uses each for K[I, J] v[J] and K[J, I] v[I]. It costs about the same for one
+    vector and for fifty, so pass many at once.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        kernel: "conjugate", "tangent" or "preactivation".
+        tau0: The norm at which a DEQ is centred; √(mean ‖x_i‖²) by default.
+        tile: The side of a tile; one that suits the device by default.
+        ridge: A number ≥ 0, or one per sample.
+        keep: Whether tiles are held after the first product; by default where they take less than a third of the free memory.
+
+    Raises:
+        BadInput: An unknown kernel, a tile that is not square, a negative ridge, or samples that cannot be used.
+        NotContractive: The DEQ has no equilibrium on these samples, or no tangent kernel.
     """
 
     def __init__(
         self,
         net: Network,
         x: Array,
-        kernel: str = "conjugate",
+        kernel: Kernel | str = Kernel.CONJUGATE,
+        *,
         tau0: float | None = None,
         tile: TileSize = None,
         ridge: float | Tensor = 0.0,
         keep: bool | None = None,
     ) -> None:
-        choice(kernel, "kernel", KERNELS)
+        self.net, self.kernel, self.tau0 = net, as_kernel(kernel), tau0
         keep = None if keep is None else flag(keep, "keep")
-        prepared = prepare(net, x, None, tau0, tangent=kernel != "conjugate")
+        prepared = prepare(net, x, None, tau0, tangent=self.kernel is not Kernel.CONJUGATE)
         sides = tile_size(tile, prepared.rows.device)
-        if sides[0] != sides[1]:
-            raise BadInput(f"tile = {sides} of a symmetric kernel is not square; give one side.")
-        self.net, self.kernel, self.tau0 = net, kernel, tau0
-        self.tiles = Triangle(prepared, kernel, sides[0], keep)
+        check_square(sides)
+        self.tiles = Triangle(prepared, self.kernel, sides[0], keep)
         self.ridge = _ridge(ridge, prepared.rows)
 
     @property
@@ -89,9 +100,11 @@ class TiledKernel:
         return self.matvec(v)
 
     def diagonal(self) -> Tensor:
+        """K_ii + ridge_i, (n,)."""
         return self.tiles.diagonal() + self.ridge
 
     def trace(self) -> Tensor:
+        """tr(K + ridge·I)."""
         return self.diagonal().sum()
 
     def add_ridge(self, ridge: float | Tensor) -> TiledKernel:
@@ -102,9 +115,9 @@ class TiledKernel:
 
     @torch.no_grad()
     def to_dense(self) -> Tensor:
-        """The (n, n) matrix, where it fits."""
+        """The (n, n) matrix; raises BadInput where it does not fit."""
         n = self.shape[0]
-        refuse_if_too_large(n, n, self.dtype, self.samples.device, "matvec, solve, eigsh(k) or density()")
+        check_memory((n, n), self.dtype, self.samples.device, "matvec, solve, eigsh(k) or density()")
         dense = torch.empty(n, n, dtype=self.dtype, device=self.samples.device)
         for rows, columns, values in self.tiles:
             dense[rows, columns], dense[columns, rows] = values, values.T
@@ -113,25 +126,25 @@ class TiledKernel:
 
     def eigsh(self, k: int, tolerance: float | None = None) -> tuple[Tensor, Tensor]:
         """The k largest eigenvalues, descending, and their eigenvectors (n, k), by block Lanczos (`top_eigenpairs`)."""
-        found = top_eigenpairs(self.matvec, self.ridge, k, tolerance=tolerance)
+        found = top_eigenpairs(self.matvec, k, self.ridge, BlockLanczos(tolerance=tolerance))
         return found.values, found.vectors
 
     def eigvalsh(self, k: int | None = None) -> Tensor:
-        """All eigenvalues, ascending, by way of `to_dense`, or the k largest by `eigsh`."""
+        """All eigenvalues, ascending, through `to_dense`, or the k largest by `eigsh`."""
         if k is None:
             values: Tensor = torch.linalg.eigvalsh(self.to_dense())
             return values
         return self.eigsh(min(count(k, "k"), self.shape[0]))[0].flip(0)
 
     def spectral_norm(self) -> float:
-        """‖K + ridge·I‖, which is the largest eigenvalue, since neither has a negative one."""
+        """‖K + ridge·I‖, the largest eigenvalue, since none is negative."""
         return float(self.eigsh(1)[0][0])
 
     def density(self, probes: int = 8, steps: int = 40, generator: torch.Generator | None = None) -> SpectralDensity:
         """The distribution of the eigenvalues by `steps` products of `probes` vectors (`spectral_density`)."""
         return spectral_density(self.matvec, self.ridge, probes=probes, steps=steps, generator=generator)
 
-    def log_determinant(
+    def logdet(
         self,
         preconditioner: Preconditioning | None = None,
         probes: int = 8,
@@ -140,8 +153,17 @@ class TiledKernel:
     ) -> Estimate:
         """log det(K + ridge·I) = log det P + tr log(L⁻¹(K + ridge·I)L⁻ᵀ), P = LLᵀ; the second by `spectral_density`.
 
-        The nearer P, the smaller the error. Ref: Wenger et al., Preconditioning for scalable Gaussian process hyperparameter
-        optimization, ICML 2022.
+        The nearer P is, the smaller the error. Ref: Wenger et al., Preconditioning for scalable Gaussian process
+        hyperparameter optimization, ICML 2022.
+
+        Args:
+            preconditioner: `SharpNystrom()` by default.
+            probes: Random vectors of the estimate.
+            steps: Products with all of them.
+            generator: Of the probes.
+
+        Returns:
+            The value and its standard error.
         """
         by = self.preconditioner(preconditioner)
         rest = spectral_density(
@@ -150,10 +172,10 @@ class TiledKernel:
         return Estimate(by.logdet() + rest.value, rest.error)
 
     def preconditioner(self, choice: Preconditioning | None = None) -> Preconditioner:
-        """The preconditioner of this operator; `SharpNystrom()` unless told."""
+        """The preconditioner of this operator; `SharpNystrom()` by default."""
         if choice is not None and (isinstance(choice, type) or not hasattr(choice, "of")):
             raise BadInput(
-                f"preconditioner = {choice!r} is none; choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank)."
+                f"preconditioner = {choice!r} is not one; choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank)."
             )
         return (SharpNystrom() if choice is None else choice).of(self)
 
@@ -164,7 +186,17 @@ class TiledKernel:
         tolerance: float | None = None,
         most: int = 1000,
     ) -> Any:
-        """(K + ridge·I)⁻¹ v by preconditioned conjugate gradients; `NotConverged` where `most` products do not do."""
+        """(K + ridge·I)⁻¹ v by preconditioned conjugate gradients.
+
+        Args:
+            v: Right-hand sides, (n,) or (n, b).
+            preconditioner: `SharpNystrom()` by default.
+            tolerance: Of the relative residual; 1e-8, or 1e-5 in float32, by default.
+            most: Iterations.
+
+        Raises:
+            NotConverged: A residual is above the tolerance after `most` iterations.
+        """
         if isinstance(v, np.ndarray):
             return self.solve(self._operand(v), preconditioner, tolerance, most).cpu().numpy()
         return self.solution(v, preconditioner, tolerance, most, strict=True).solution
@@ -177,7 +209,7 @@ class TiledKernel:
         most: int = 1000,
         strict: bool = False,
     ) -> LinearSolution:
-        """The same with its iterations and residuals; raises only where `strict`."""
+        """`solve` with its iterations and residuals; raises NotConverged only where `strict`."""
         most, strict = count(most, "most"), flag(strict, "strict")
         right, by = self._operand(v), self.preconditioner(preconditioner)
         return conjugate_gradients(self.matvec, right, by, tolerance=tolerance, most=most, strict=strict)
@@ -187,7 +219,7 @@ class TiledKernel:
 
 
 def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
-    """One number a sample, none of them negative."""
+    """One number per sample; raises BadInput for a negative one."""
     found = checked_ridge(ridge, len(like))
     return torch.as_tensor(found, dtype=like.dtype, device=like.device).expand(len(like)).clone()
 
@@ -195,7 +227,7 @@ def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
 class Triangle:
     """One triangle of a symmetric kernel; kept after the first pass where `keep`, else computed at every pass."""
 
-    def __init__(self, prepared: Prepared, kernel: str, side: int, keep: bool | None) -> None:
+    def __init__(self, prepared: Prepared, kernel: Kernel, side: int, keep: bool | None) -> None:
         self.prepared, self.kernel, self.side = prepared, kernel, side
         rows = prepared.rows
         needed = len(rows) * (len(rows) + side) // 2 * rows.element_size()

@@ -1,9 +1,10 @@
-"""The two kernel recursions on a tile of pairs: a DEQ's equation by Newton, an explicit network's layer by layer."""
+"""The kernels of pairs of samples: the equation of a DEQ by Newton, an explicit network layer by layer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +18,9 @@ from notsodeep.tolerances import COLLINEAR, PAIR_RTOL
 
 _PLAIN_NEWTON_STEPS = 6
 _FROM_BELOW = 200
-_NEARLY_PARALLEL = (
-    1e-5  # 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first
-)
+_SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
+# 1 − |cos| of two inputs, below which a second root of their equation is within rounding of the first.
+_NEARLY_PARALLEL = 1e-5
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,6 @@ class PairKernels:
     """Q = E[φ'(u)φ'(v)] of the last layer"""
     tangent: Tensor
     preactivation: Tensor
-
-
-class PairEquation(Protocol):
-    """What a network must answer: prepare samples of given squared norms once, then solve tiles, lists and diagonals."""
-
-    def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels: ...
-
-    def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels: ...
-
-    def diagonal(self, index: slice) -> PairKernels: ...
 
 
 def snap(lam: Tensor, limit: Tensor) -> Tensor:
@@ -63,7 +54,7 @@ def _settled(step: Tensor, lam: Tensor, limit: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of pairs, shaped so that the two sides broadcast."""
+    """One side of pairs, shaped to broadcast with the other side."""
 
     rows: Rows
     mean: Tensor
@@ -71,7 +62,7 @@ class _Side:
     e2: Tensor
     norms: Tensor
     who: tuple[Tensor, Tensor] | None = None
-    """which sample it is, and which one is its opposite, by numbers that equal samples share"""
+    """the number of each sample and of its opposite; equal samples share one"""
 
 
 class ImplicitPairs:
@@ -83,16 +74,24 @@ class ImplicitPairs:
 
     def __init__(self, net: Implicit, norms2: Tensor) -> None:
         self.net = net
-        tau = tabulated_deviation(net.phi, net.var_a, net.var_b * norms2)
-        self.rows: Rows = rows(net.phi, tau)
-        self.moments: Moments = tabulated_moments(net.phi, self.rows.tau)
+        self.tau = tabulated_deviation(net.phi, net.var_a, net.var_b * norms2).clamp(min=_SMALLEST_TAU)
+        self.moments: Moments = tabulated_moments(net.phi, self.tau)
         self.norms = norms2.sqrt()
         # Where σ_a² Q reaches 1 at ρ = 1, the equation of two equal samples has a second root below τ².
         self.several_roots = bool((net.var_a * self.moments.q >= 1.0).any())
         self.who: tuple[Tensor, Tensor] | None = None
 
+    @cached_property
+    def rows(self) -> Rows:
+        """The samples prepared for `dual`; only pairs off the diagonal need them."""
+        return rows(self.net.phi, self.tau)
+
+    def layers(self, index: Any = slice(None)) -> list[Moments]:
+        """The moments of the samples `index`, in a list of one layer."""
+        return [self.moments[index]]
+
     def tell_apart(self, x: Tensor) -> None:
-        """Take note of which samples are equal, or opposite: their products alone tell it to rounding only."""
+        """Number the samples by value, since products alone show only to rounding which are equal or opposite."""
         _, number = torch.cat([x, -x]).unique(dim=0, return_inverse=True)
         self.who = number[: len(x)], number[len(x) :]
 
@@ -100,7 +99,7 @@ class ImplicitPairs:
         return self._answer(self._side(left, 1), self._side(right, 0), gram)
 
     def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
-        """The same for a list of pairs, (pairs,)."""
+        """The kernels of a list of pairs, (pairs,)."""
         return self._answer(self._side(left), self._side(right), gram)
 
     def _side(self, index: Any, axis: int | None = None) -> _Side:
@@ -130,8 +129,8 @@ class ImplicitPairs:
         return first + curvature * first.square()
 
     def _parallel(self, left: _Side, right: _Side, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
-        """Equal samples have equal features, and opposite ones opposite features if φ is odd, whatever else solves their
-        equation, and however its slope next to 0 magnifies rounding."""
+        """Λ of equal samples is τ², and −τ² of opposite ones if φ is odd, although their equation may have another root or a
+        slope next to 0 that magnifies rounding."""
         largest = torch.maximum(left.norms, right.norms).square()
         equal = (gram - largest).abs() <= COLLINEAR * largest
         if not self.several_roots:
@@ -149,8 +148,8 @@ class ImplicitPairs:
         return torch.where(opposite, -limit, lam) if odd else lam
 
     def _from_below(self, left: Rows, right: Rows, gram: Tensor, limit: Tensor, which: Tensor) -> Tensor:
-        """The smallest root of nearly parallel pairs, which the network's own iteration reaches: in λ ≥ 0 the equation is
-        concave, so Newton's steps from below its first root stay below."""
+        """The smallest root of nearly parallel pairs, which the network's own iteration reaches. For λ ≥ 0 the equation is
+        concave, so Newton's steps from below the first root stay below."""
         a = self.net.var_a
         row, column = (side.expand_as(gram.shape)[which] for side in (left, right))
         sign, bound = gram[which].sign(), limit[which]
@@ -167,7 +166,7 @@ class ImplicitPairs:
 
     def diagonal(self, index: slice) -> PairKernels:
         at = self.moments[index]
-        return self._kernels(self.rows.tau[index].square(), at.gamma2, at.q)
+        return self._kernels(self.tau[index].square(), at.gamma2, at.q)
 
     def _kernels(self, lam: Tensor, value: Tensor, slope: Tensor) -> PairKernels:
         preactivation = lam / (1.0 - self.net.var_a * slope)
@@ -202,19 +201,33 @@ class ExplicitPairs:
     def __init__(self, net: Explicit, norms2: Tensor) -> None:
         self.net = net
         self.norms2 = norms2
-        self.rows: list[Rows] = []
+        self.taus: list[Tensor] = []
         self.moments: list[Moments] = []
         variance = norms2
         for layer in net.layers:
-            self.rows.append(rows(layer, variance.sqrt()))
-            self.moments.append(tabulated_moments(layer, self.rows[-1].tau))
+            self.taus.append(variance.sqrt().clamp(min=_SMALLEST_TAU))
+            self.moments.append(tabulated_moments(layer, self.taus[-1]))
             variance = self.moments[-1].gamma2
+
+    @property
+    def tau(self) -> Tensor:
+        """The deviation of the first pre-activation of each sample."""
+        return self.taus[0]
+
+    @cached_property
+    def rows(self) -> list[Rows]:
+        """The samples prepared for `dual`, layer by layer; only pairs off the diagonal need them."""
+        return [rows(layer, tau) for layer, tau in zip(self.net.layers, self.taus, strict=True)]
+
+    def layers(self, index: Any = slice(None)) -> list[Moments]:
+        """The moments of the samples `index`, layer by layer."""
+        return [moments[index] for moments in self.moments]
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
         return self._answer([(samples[left].column(), samples[right].row()) for samples in self.rows], gram)
 
     def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
-        """The same for a list of pairs, (pairs,)."""
+        """The kernels of a list of pairs, (pairs,)."""
         return self._answer([(samples[left], samples[right]) for samples in self.rows], gram)
 
     def _answer(self, sides: list[tuple[Rows, Rows]], gram: Tensor) -> PairKernels:
@@ -234,3 +247,7 @@ class ExplicitPairs:
             value, slope = at.gamma2[index], at.q[index]
             tangent = torch.addcmul(value, slope, preactivation)
         return PairKernels(lam, value, slope, tangent, preactivation)
+
+
+Pairs = ImplicitPairs | ExplicitPairs
+"""The kernels of samples that were prepared once, for a tile, a list of pairs, or the diagonal."""

@@ -1,4 +1,4 @@
-"""What to precondition a kernel's systems by, as values: nothing, Nyström, the sharp kernel, or one after the other."""
+"""Choices of preconditioner for a kernel's systems: none, Nyström, the sharp kernel, or both in turn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, instance, seed as checked_seed
+from notsodeep.kernels.names import Kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.linalg.preconditioners import Chained, Preconditioner, identity, made_positive, nystrom, whitened
 from notsodeep.theory.architecture import Network
@@ -18,10 +19,10 @@ _FLOOR = 1e-3
 
 
 class RidgedKernel(Protocol):
-    """What a preconditioner is made from: products with K + diag(ridge), and what K is the kernel of."""
+    """The operator K + diag(ridge) that a preconditioner is made for, with the network and the samples of K."""
 
     net: Network
-    kernel: str
+    kernel: Kernel
     tau0: float | None
     ridge: Tensor
 
@@ -39,7 +40,7 @@ class Preconditioning(Protocol):
 
 @dataclass(frozen=True)
 class Plain:
-    """None: P = I."""
+    """No preconditioner: P = I."""
 
     def of(self, operator: RidgedKernel) -> Preconditioner:
         return identity(len(operator.samples), operator.samples)
@@ -47,7 +48,12 @@ class Plain:
 
 @dataclass(frozen=True)
 class Nystrom:
-    """The randomised Nyström approximation of rank `rank`, for one product with as many vectors (`nystrom`)."""
+    """The randomised Nyström approximation of the kernel, for one product with `rank` vectors (`nystrom`).
+
+    Args:
+        rank: Of the approximation, at most n.
+        seed: Of the random vectors.
+    """
 
     rank: int = 400
     seed: int = 0
@@ -68,7 +74,11 @@ class Nystrom:
 
 @dataclass(frozen=True)
 class Sharp:
-    """The sharp kernel plus the ridge, for no product at all (`sharp_kernel`), made positive definite where it is not."""
+    """The sharp kernel plus the ridge, made positive definite where it is not; it needs no product (`sharp_kernel`).
+
+    Args:
+        directions: Leading directions of the quadratic term.
+    """
 
     directions: int = 10
 
@@ -83,10 +93,15 @@ class Sharp:
 
 @dataclass(frozen=True)
 class SharpNystrom:
-    """The sharp kernel, and a Nyström approximation of what it leaves: of L⁻¹(K + ridge·I)L⁻ᵀ with P = LLᵀ the sharp one.
+    """The sharp kernel P = LLᵀ, and a Nyström approximation of L⁻¹(K + ridge·I)L⁻ᵀ, the remainder.
 
-    The sharp kernel knows the flat part of the spectrum, of which Nyström sees nothing; Nyström finds the close neighbours of
-    real data, which an expansion in small correlations misses. The rank is at most n.
+    The sharp kernel has the flat part of the spectrum, which Nyström misses; Nyström finds the close neighbours of real data,
+    which an expansion in small correlations misses.
+
+    Args:
+        rank: Of the Nyström approximation; n where that is less.
+        sharp: The first preconditioner.
+        seed: Of the random vectors.
     """
 
     rank: int = 400

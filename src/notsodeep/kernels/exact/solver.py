@@ -1,9 +1,8 @@
-"""A network and its samples, prepared once: any tile of its exact kernels can then be asked for."""
+"""A network and its samples, prepared once for any tile of their exact kernels."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,10 +11,10 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import norm
-from notsodeep.arrays import Array, refuse_beyond, samples, unwritten
-from notsodeep.errors import BadInput, NotContractive, NumericsWarning
+from notsodeep.arrays import Array, check_range, samples, unwritten
+from notsodeep.errors import BadInput, NotContractive, warn
 from notsodeep.kernels.exact.compiled.engine import Engine, engine_for
-from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation, PairKernels
+from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairKernels, Pairs
 from notsodeep.kernels.exact.tiles import fill
 from notsodeep.theory.admissible import follows, largest_var_a
 from notsodeep.theory.architecture import Explicit, Implicit, Network
@@ -24,18 +23,18 @@ from notsodeep.theory.statistics import root_mean_square, squared_norms
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The samples of both sides, in their own dtype, and the pair equation of all of them in float64."""
+    """The samples of both sides in their own dtype, and their pair equation in float64."""
 
     rows: Tensor
     columns: Tensor
-    equation: PairEquation
+    equation: Pairs
     symmetric: bool
     fused: bool = True
-    """Whether a fused solver may be used where there is one; it is for speed alone."""
+    """Whether a fused solver may be used, for speed alone."""
     eager: bool = False
-    """Whether it is used for however few samples, as where one waits for every answer and the first may take its time."""
+    """Whether it is used for any number of samples, although the first call compiles it."""
     paired: bool = False
-    """Whether sample i of the rows is sample i of the columns, as in a symmetric kernel and where x2 equals x"""
+    """Whether sample i of the rows is sample i of the columns: a symmetric kernel, or x2 equal to x"""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -45,51 +44,51 @@ class Prepared:
     def engine(self) -> Engine | None:
         return engine_for(self.equation, self.rows, self.columns, self.symmetric, self.eager) if self.fused else None
 
-    def tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
-        """The wanted kernels of the pairs in `left` × `right`, in the samples' dtype."""
+    def tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[Tensor, ...]:
+        """These kernels of the pairs in `left` × `right`, in the samples' dtype."""
         if self.engine is None:
-            values = self._plain_tile(left, right, wanted)
+            values = self._plain_tile(left, right, kernels)
         else:
             shape = left.stop - left.start, right.stop - right.start
-            values = tuple(unwritten(*shape, self.rows) for _ in wanted)
-            self.engine.tile(left, right, wanted, values)
+            values = tuple(unwritten(*shape, self.rows) for _ in kernels)
+            self.engine.tile(left, right, kernels, values)
         own = self._own(left, right)
         if own is not None:
             exact = self.equation.diagonal(slice(left.start + int(own[0][0]), left.start + int(own[0][-1]) + 1))
-            for value, name in zip(values, wanted, strict=True):
+            for value, name in zip(values, kernels, strict=True):
                 value[own] = getattr(exact, name).to(value.dtype)
         return values
 
-    def fill(self, outputs: tuple[Any, ...], wanted: tuple[str, ...]) -> None:
-        """Write all of the wanted kernels; of a symmetric one a triangle is computed, and both are written."""
+    def fill(self, outputs: tuple[Any, ...], kernels: tuple[str, ...]) -> None:
+        """Write these kernels whole; of a symmetric one a triangle is computed, and both are written."""
         direct = all(self._direct(output, outputs[0]) for output in outputs)
         if self.engine is None or not direct:
-            fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, wanted))
+            fill(outputs, self.symmetric, lambda left, right: self.tile(left, right, kernels))
             return
-        self.engine.fill(outputs, wanted)
+        self.engine.fill(outputs, kernels)
         if self.paired:
             exact = self.equation.diagonal(slice(len(self.rows)))
-            for output, name in zip(outputs, wanted, strict=True):
+            for output, name in zip(outputs, kernels, strict=True):
                 output.diagonal().copy_(getattr(exact, name))
 
     def _direct(self, output: Any, first: Any) -> bool:
-        """Whether an engine may write there: entries of a row side by side, all outputs laid out alike."""
+        """Whether an engine may write there: contiguous rows, and all outputs laid out alike."""
         if not isinstance(output, Tensor) or output.dtype != self.rows.dtype or output.device != self.rows.device:
             return False
         return output.stride() == first.stride() and output.stride(1) == 1
 
-    def _plain_tile(self, left: slice, right: slice, wanted: tuple[str, ...]) -> tuple[Tensor, ...]:
+    def _plain_tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[Tensor, ...]:
         n = len(self.rows)
         shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
         gram = self.rows[left].to(torch.float64) @ self.columns[right].to(torch.float64).T
         own = self._own(left, right)
         if own is not None:
-            gram[own] = 0.0  # ρ = 1 there is the hardest pair, and the diagonal has its own exact formula
-        kernels = self.equation.tile(left, shifted, gram)
-        return tuple(getattr(kernels, name).to(self.rows.dtype) for name in wanted)
+            gram[own] = 0.0  # the diagonal has its own exact formula, and ρ = 1 is the hardest pair
+        found = self.equation.tile(left, shifted, gram)
+        return tuple(getattr(found, name).to(self.rows.dtype) for name in kernels)
 
     def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
-        """Where in the tile a sample meets itself."""
+        """The entries of the tile in which a sample meets itself."""
         if not self.paired:
             return None
         first, last = max(left.start, right.start), min(left.stop, right.stop)
@@ -104,42 +103,55 @@ def prepare(
     x: Array,
     x2: Array | None = None,
     tau0: float | None = None,
+    *,
     tangent: bool = True,
     fused: bool = True,
     eager: bool = False,
 ) -> Prepared:
-    """All that is O(n): the variances, moments and coefficients of every sample. `tangent` refuses a network without one."""
+    """The O(n) part of a kernel: variances, moments and coefficients of every sample.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        x2: Other samples; x itself by default.
+        tau0: The norm at which a DEQ is centred; that of x by default.
+        tangent: Whether a network without a tangent kernel is an error.
+        fused, eager: As in `Prepared`.
+    """
     rows = samples(x)
     columns = rows if x2 is None else samples(x2, "x2").to(rows)
-    refuse_other_features(rows, columns)
+    check_features(rows, columns)
     norms2 = squared_norms(rows)
     both = norms2 if x2 is None else torch.cat([norms2, squared_norms(columns)])
     equation = equation_of_norms(net, both, tau0, norms2, tangent)
     diagonal = equation.diagonal(slice(None))
-    refuse_beyond(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
+    check_range(diagonal.conjugate, rows.dtype, f"The conjugate kernel of {net}")
     if tangent:
-        refuse_without_tangent(net, diagonal, both, tau0)
-        refuse_beyond(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
+        check_tangent(net, diagonal, both, tau0)
+        check_range(diagonal.tangent, rows.dtype, f"The tangent kernel of {net}")
     paired = x2 is None or (rows.shape == columns.shape and torch.equal(rows, columns))
     if isinstance(equation, ImplicitPairs) and equation.several_roots:
         equation.tell_apart(rows if x2 is None else torch.cat([rows, columns]))
     return Prepared(rows, columns, equation, x2 is None, fused, eager, paired)
 
 
-def refuse_other_features(x: Tensor, x2: Tensor) -> None:
+def check_features(x: Tensor, x2: Tensor) -> None:
     if x.shape[1] != x2.shape[1]:
         raise BadInput(f"x has {x.shape[1]} features and x2 has {x2.shape[1]}; they must agree.")
 
 
-def pair_equation(net: Network, x: Tensor, tau0: float | None) -> PairEquation:
-    """The equation of `net` on samples (n, p), with a DEQ centred at τ0, or at that of the samples."""
-    return equation_of_norms(net, squared_norms(x), tau0)
-
-
 def equation_of_norms(
     net: Network, norms2: Tensor, tau0: float | None, of: Tensor | None = None, tangent: bool = False
-) -> PairEquation:
-    """The same from ‖x_i‖² in float64 alone; τ0 is that of the squared norms `of`, where these are not all of them."""
+) -> Pairs:
+    """The equation of `net` on samples with these ‖x_i‖² in float64, with a DEQ centred at τ0.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        norms2: ‖x_i‖², (n,).
+        tau0: The norm at which a DEQ is centred.
+        of: The squared norms that give τ0 unless it is given; `norms2` by default.
+        tangent: Whether the remedy in an error must have a tangent kernel too.
+    """
     if isinstance(net, Explicit):
         return ExplicitPairs(net, norms2)
     if not isinstance(net, Implicit):
@@ -153,7 +165,7 @@ def equation_of_norms(
     except NotContractive as error:
         if not net.centre:
             raise
-        # Said of the present offset, which is another one for every σ_a².
+        # The bound in `error` holds for the present offset, which is another one for every σ_a².
         bound = largest_var_a(net, norms2, tau0, tangent)
         raise NotContractive(
             f"{net} has no equilibrium on this data: the variance of its features grows without end. {_remedy(net, bound)}",
@@ -162,20 +174,15 @@ def equation_of_norms(
     net.warn_unless_contractive()
     if equation.several_roots:
         power = net.var_a * float(equation.moments.q.max())
-        warnings.warn(
+        warn(
             f"σ_a² E[φ'²(τξ)] = {power:.4g} ≥ 1 for {net}: inputs that differ by however little drift apart on the way to the "
-            f"equilibrium, so the conjugate kernel jumps between equal and nearly equal samples. Lower var_a for a smooth one.",
-            NumericsWarning,
-            stacklevel=4,
+            f"equilibrium, so the conjugate kernel jumps between equal and nearly equal samples. Lower var_a for a smooth one."
         )
     return equation
 
 
-def refuse_without_tangent(
-    net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None
-) -> None:
-    """Raise where E[φ'²] makes a gradient infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1. With the squared norms of the samples the
-    remedy is one that holds for them."""
+def check_tangent(net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None) -> None:
+    """Raise where a gradient is infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1. With `norms2` the remedy holds for these samples."""
     slope = float(diagonal.slope.max())
     if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
         raise BadInput(
@@ -197,5 +204,5 @@ def _remedy(net: Implicit, bound: float) -> str:
     if bound == 0.0:
         return "No var_a works: scale the data down, or take another activation."
     digits = 3 - math.floor(math.log10(bound))
-    below = math.floor(bound * 10.0**digits) / 10.0**digits  # not rounded up
+    below = math.floor(bound * 10.0**digits) / 10.0**digits  # rounded down, so that it works
     return f"Take var_a = {below:.4g} or less (with var_b = {'1 − var_a' if follows(net) else f'{net.var_b:g}'})."

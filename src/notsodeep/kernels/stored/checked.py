@@ -1,4 +1,4 @@
-"""Kernels read back from a Zarr group, with a check of every chunk that is read. (Imported only where Zarr is.)"""
+"""Kernels read from a Zarr group, every chunk checked. Imported only where Zarr is installed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
 from notsodeep.errors import BadInput
-from notsodeep.kernels.stored.seals import AGAIN
-from notsodeep.kernels.stored.store import KernelStore, described
+from notsodeep.kernels.stored.store import AGAIN, KernelStore, described
 
 _CHUNK = re.compile(r"(\w+)/c/(\d+)/(\d+)")
 
 
 def open_checked(folder: Path) -> Any:
-    """The group in `folder`, for reading; a chunk that is not what was written is `BadInput` when it is read."""
+    """The group in `folder`, for reading; a damaged chunk raises BadInput when it is read."""
     kernels = KernelStore(folder, described(folder))
     return open_group(_Checked(LocalStore(folder, read_only=True), kernels), mode="r")
 
 
 class _Checked(WrapperStore[LocalStore]):
-    """The files of a folder. Zarr itself would read a chunk that is gone as NaN, and one in a wrong place as it is."""
+    """The files of a folder. Zarr itself reads a missing chunk as NaN, and accepts one in a wrong place."""
 
     def __init__(self, store: LocalStore, kernels: KernelStore) -> None:
         super().__init__(store)
@@ -38,9 +37,7 @@ class _Checked(WrapperStore[LocalStore]):
         chunk = _CHUNK.fullmatch(key)
         if chunk is None or chunk[1] not in self._kernels.about["kernels"]:
             return await super().get(key, prototype, byte_range)
-        found = await super().get(
-            key, prototype
-        )  # all of it: Zarr asks for a part of a chunk only where it has no checksum
+        found = await super().get(key, prototype)  # whole: Zarr asks for part of a chunk only where it has no checksum
         content = None if found is None else found.as_numpy_array()
         wrong = self._kernels.fault(chunk[1], (int(chunk[2]), int(chunk[3])), content)
         if wrong is not None:

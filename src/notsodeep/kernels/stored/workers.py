@@ -1,4 +1,4 @@
-"""What is to be computed when kernels are written tile by tile, and the bench at which a process computes it."""
+"""Kernels computed tile by tile for a store: by the devices of this process, or by the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, is_dataclass
@@ -23,32 +23,34 @@ from notsodeep.arrays import samples
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.exact.tiles import fill, tile_size
-from notsodeep.kernels.stored.seals import Index
-from notsodeep.kernels.stored.store import KernelStore, Writer, get_samples
+from notsodeep.kernels.names import Kernel, as_kernels
+from notsodeep.kernels.stored.store import Index, KernelStore, Writer, get_samples
 from notsodeep.runtime.dask import finished, keep_freed_memory, on_every_worker, result_of
 from notsodeep.theory.architecture import Network
 
-_PROBE = (-2.5, -1.0, -0.3, 0.2, 0.9, 3.1)  # where two functions of one name would be told apart
+_PROBE = (-2.5, -1.0, -0.3, 0.2, 0.9, 3.1)  # arguments at which functions of one name are compared
 _READERS = 4  # threads: enough to keep a disc busy, few enough to hold a chunk for each
 _CHECKED_AT_ONCE = 16  # tiles: a task of a cluster should take longer than sending it
 
 
-@dataclass(frozen=True)
-class Job:
-    """Kernels of `net` on the samples of a store: small, and sent to whoever computes.
+Checked = tuple[Index, list[str]]
+"""A tile and the faults of its chunks."""
 
-    `files` are the .npy files of x and x2 that everyone can open; without them the store holds the samples. `token` names the
-    run: a process prepares the samples once for each.
-    """
+
+@dataclass(frozen=True)
+class TileJob:
+    """Kernels of `net` on the samples of a store: small enough to send to every worker."""
 
     net: Network
     store: KernelStore
     devices: tuple[str, ...] | None
     files: tuple[str | None, str | None] = (None, None)
+    """The .npy files of x and x2 that every worker can open; without them the store holds the samples."""
     token: str = ""
+    """The name of the run; a process prepares the samples once per run."""
 
     def samples(self) -> tuple[Tensor, Tensor | None]:
-        """x and x2 as the files or the store have them; `BadInput` where these are not the samples of the description."""
+        """x and x2 from the files or the store; raises BadInput where they are not the samples of the description."""
         x = self._read("x", self.files[0])
         return x, None if self.store.about["x2"] is None else self._read("x2", self.files[1], x)
 
@@ -63,9 +65,9 @@ class Job:
 
 
 class Workbench:
-    """The samples on each device, prepared once, and the store opened once. Threads may share one."""
+    """The samples, prepared once per device, and the open store; threads may share one."""
 
-    def __init__(self, job: Job, x: Tensor, x2: Tensor | None) -> None:
+    def __init__(self, job: TileJob, x: Tensor, x2: Tensor | None) -> None:
         self.devices = devices(job.devices)
         self._job, self._x, self._x2, self._writer = job, x, x2, Writer(job.store)
         self._prepared: dict[str, Prepared] = {}
@@ -77,37 +79,32 @@ class Workbench:
                 x, x2 = (None if own is None else own.to(device) for own in (self._x, self._x2))
                 assert x is not None
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", NumericsWarning)  # said once, where the run was begun
+                    warnings.simplefilter("ignore", NumericsWarning)  # given once already, where the run began
                     about = self._job.store.about
                     self._prepared[device] = prepare(self._job.net, x, x2, about["tau0_used"], tangent=False)
             return self._prepared[device]
 
     @torch.no_grad()
     def do(self, tile: Index, device: str) -> None:
-        """Compute the tile there, and write it."""
-        prepared, names = self.on(device), tuple(self._job.store.about["kernels"])
+        """Compute a tile on a device, and write it."""
+        prepared, names = self.on(device), as_kernels(self._job.store.about["kernels"])
         rows, columns = self._job.store.slices(tile)
-        shape = (rows.stop - rows.start, columns.stop - columns.start)
-        values = tuple(prepared.rows.new_empty(shape) for _ in names)
-        # In blocks that suit the device, which may be smaller than what suits the disc.
-        part = _part(prepared, rows.start, columns.start, names)
+
+        def part(i: slice, j: slice) -> tuple[Tensor, ...]:
+            within = (
+                slice(rows.start + i.start, rows.start + i.stop),
+                slice(columns.start + j.start, columns.start + j.stop),
+            )
+            return prepared.tile(*within, names)
+
+        values = tuple(prepared.rows.new_empty(rows.stop - rows.start, columns.stop - columns.start) for _ in names)
+        # In blocks that suit the device, which may be smaller than a tile on disc.
         fill(values, prepared.symmetric and rows == columns, part, tile_size(None, prepared.rows.device))
         self._writer.write(tile, dict(zip(names, values, strict=True)))
 
 
-def _part(
-    prepared: Prepared, top: int, left: int, names: tuple[str, ...]
-) -> Callable[[slice, slice], tuple[Tensor, ...]]:
-    def part(rows: slice, columns: slice) -> tuple[Tensor, ...]:
-        return prepared.tile(
-            slice(top + rows.start, top + rows.stop), slice(left + columns.start, left + columns.stop), names
-        )
-
-    return part
-
-
 def devices(wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Those named; else all that CUDA shows, or the processor."""
+    """The named devices; by default all that CUDA shows, or the processor. Raises BadInput for a missing one."""
     if wanted is None:
         return tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) or ("cpu",)
     for name in wanted:
@@ -122,18 +119,18 @@ def devices(wanted: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def describe(
     net: Network,
-    x: Tensor,
-    x2: Tensor | None,
-    kernels: tuple[str, ...],
+    samples: tuple[Tensor, Tensor | None],
+    kernels: tuple[Kernel, ...],
     tile: Index,
     tau0: tuple[float | None, float | None],
 ) -> dict[str, Any]:
-    """What a store says of itself; `tau0` is the one that was given, and the one that is used."""
+    """The description of a store; `tau0` is the norm that was given and the norm that is used."""
+    x, x2 = samples
     return {
         "format": 2,
         "version": installed_version(),
         "network": exact_text(net),
-        "kernels": list(kernels),
+        "kernels": [kernel.value for kernel in kernels],
         "dtype": str(x.dtype).removeprefix("torch."),
         "shape": [len(x), len(x if x2 is None else x2)],
         "tile": list(tile),
@@ -154,7 +151,7 @@ def fingerprint(x: Tensor) -> str:
 
 
 def exact_text(value: Any) -> str:
-    """A network as text with all digits of its numbers, the same in every process; a function by its name and some values."""
+    """A network as text with all digits, the same in every process; a function by its name and a few values."""
     if isinstance(value, float | int | str | bool | None):
         return repr(value)
     if isinstance(value, tuple):
@@ -170,7 +167,7 @@ def exact_text(value: Any) -> str:
 
 
 def npy_file(x: Any) -> str | None:
-    """The .npy file that `x` is all of, if it is mapped from one."""
+    """The .npy file from which all of `x` is mapped, if any."""
     if not isinstance(x, np.memmap) or not x.filename or not str(x.filename).endswith(".npy"):
         return None
     whole = np.load(x.filename, mmap_mode="r")
@@ -185,21 +182,17 @@ def installed_version() -> str:
         return "unknown"
 
 
-Checked = tuple[Index, list[str]]
-"""A tile, and what is wrong with its chunks."""
-
-
 def checked_here(store: KernelStore, tiles: list[Index]) -> Iterator[Checked]:
-    """Each tile that has a mark, with what is wrong with it."""
+    """The faults of each marked tile, read by a few threads."""
     if tiles:
         with ThreadPoolExecutor(_READERS) as readers:
             yield from zip(tiles, readers.map(store.faults, tiles), strict=True)
 
 
-def checked_on_cluster(client: Any, job: Job, tiles: list[Index]) -> Iterator[Checked]:
-    """The same by the workers, which read the chunks themselves."""
+def checked_on_cluster(client: Any, job: TileJob, tiles: list[Index]) -> Iterator[Checked]:
+    """The faults of each marked tile, read by the workers."""
     if tiles:
-        _refuse_unfit_workers(client, job)
+        _check_workers(client, job)
         parts = [tiles[start : start + _CHECKED_AT_ONCE] for start in range(0, len(tiles), _CHECKED_AT_ONCE)]
         with closing(finished(client, _check, parts, job.store)) as done:  # type: ignore[type-var]
             for _, future in done:
@@ -211,7 +204,7 @@ def _check(store: KernelStore, tiles: list[Index]) -> list[Checked]:
 
 
 def here(bench: Workbench, tiles: list[Index]) -> Iterator[Index]:
-    """The tiles as they are finished, by one thread for each device."""
+    """The tiles as they are finished, computed by one thread per device."""
     if len(bench.devices) == 1:
         for tile in tiles:
             bench.do(tile, bench.devices[0])
@@ -252,21 +245,21 @@ def here(bench: Workbench, tiles: list[Index]) -> Iterator[Index]:
             thread.join()
 
 
-def on_cluster(client: Any, job: Job, tiles: list[Index]) -> Iterator[Index]:
-    """The tiles as the workers finish them. They read the samples and write the tiles themselves: neither comes by here."""
-    _refuse_unfit_workers(client, job)
+def on_cluster(client: Any, job: TileJob, tiles: list[Index]) -> Iterator[Index]:
+    """The tiles as the workers finish them; samples and tiles never pass through this process."""
+    _check_workers(client, job)
     try:
         with closing(finished(client, _do, list(enumerate(tiles)), job)) as done:  # type: ignore[type-var]
             for (_, tile), future in done:
                 result_of(future)
                 yield tile
     finally:
-        with suppress(Exception):  # the cluster may be gone, and that is told already
+        with suppress(Exception):  # the cluster may be gone, which has been raised already
             on_every_worker(client, _forget)
 
 
-def _refuse_unfit_workers(client: Any, job: Job) -> None:
-    """Workers of another version, or of another file system."""
+def _check_workers(client: Any, job: TileJob) -> None:
+    """Raise BadInput for workers with another version, or without the files."""
     needed = [str(job.store.folder), *(path for path in job.files if path is not None)]
     found = on_every_worker(client, _fitness, needed)
     if not found:
@@ -287,12 +280,12 @@ def _fitness(paths: list[str]) -> tuple[str, list[str]]:
     return installed_version(), [path for path in paths if not os.path.exists(path)]
 
 
-# The bench of the latest run, in a worker.
+# In a worker, the bench of the latest run.
 _benches: dict[str, Workbench] = {}
 _bench_lock = threading.Lock()
 
 
-def _do(job: Job, numbered: tuple[int, Index]) -> None:
+def _do(job: TileJob, numbered: tuple[int, Index]) -> None:
     number, tile = numbered
     with _bench_lock:
         if job.token not in _benches:

@@ -1,4 +1,4 @@
-"""Exact kernels on disc: written tile by tile, here or on a cluster, and gone on with when a run was stopped."""
+"""Exact kernels on disc: written tile by tile, here or on a cluster, and resumed after a stop."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import device, flag, function, norm, path
-from notsodeep.arrays import Array, refuse_if_too_large, samples
+from notsodeep.arrays import Array, check_memory, samples
 from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.exact.solver import prepare
-from notsodeep.kernels.exact.tiles import TileSize, tile_size
-from notsodeep.kernels.names import KERNELS, kernel_names
-from notsodeep.kernels.stored.seals import Index
-from notsodeep.kernels.stored.store import drop_samples, open_store, put_samples, zarr
+from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_size
+from notsodeep.kernels.names import Kernel, as_kernels
+from notsodeep.kernels.stored.store import Index, drop_samples, open_store, put_samples, zarr
 from notsodeep.kernels.stored.workers import (
     Checked,
-    Job,
+    TileJob,
     Workbench,
     checked_here,
     checked_on_cluster,
@@ -36,30 +35,36 @@ from notsodeep.runtime.dask import connected
 from notsodeep.theory.architecture import Implicit, Network
 from notsodeep.theory.statistics import root_mean_square, squared_norms
 
-_BLOCKS = 3  # a tile on disc has as many blocks of the processor's cache a side: files of some ten megabytes
+_BLOCKS = 3  # per side of a tile on disc, each as large as suits the processor's cache: files of some ten megabytes
 _SHOWN = 5  # damaged chunks in one warning
 
 
 @dataclass(frozen=True)
 class WrittenKernels:
-    """A Zarr group in `folder`: how many tiles were there already, and how many were computed now; `damaged` says what was
-    wrong with chunks of tiles that were there and had to be computed again."""
+    """The kernels in a Zarr group; `written["conjugate"]` is the array of one."""
 
     folder: Path
+    """The folder of the group."""
     found: int
+    """How many tiles were there already."""
     computed: int
+    """How many were computed now."""
     damaged: tuple[str, ...] = ()
+    """The faults of chunks that were there and had to be computed again."""
 
-    def __getitem__(self, kernel: str) -> Any:
-        """The Zarr array of a kernel: written["conjugate"][:100, :100] reads the chunks that it needs, and checks each: one
-        that is not what was written is `BadInput`, with its name."""
+    def __getitem__(self, kernel: Kernel | str) -> Any:
+        """The Zarr array of a kernel, which reads the chunks that it needs and raises BadInput for a damaged one.
+
+        Args:
+            kernel: "conjugate", "tangent" or "preactivation".
+        """
         zarr()
         from notsodeep.kernels.stored.checked import open_checked
 
         group = open_checked(self.folder)
         if kernel not in group:
-            there = ", ".join(name for name in KERNELS if name in group)
-            raise BadInput(f"{str(self.folder)!r} holds no kernel {kernel!r}; it holds {there or 'none'}.")
+            there = ", ".join(name for name in Kernel if name in group)
+            raise BadInput(f"{str(self.folder)!r} holds no kernel {str(kernel)!r}; it holds {there or 'none'}.")
         return group[kernel]
 
 
@@ -70,7 +75,7 @@ def write_kernels(
     folder: str | Path,
     x2: Array | None = None,
     *,
-    kernels: str | Sequence[str] = ("conjugate",),
+    kernel: Kernel | str | Sequence[Kernel | str] = Kernel.CONJUGATE,
     tile: TileSize = None,
     tau0: float | None = None,
     scheduler: Any = None,
@@ -78,56 +83,74 @@ def write_kernels(
     resume: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> WrittenKernels:
-    """Write the exact kernels of x (against x2) into a Zarr group, an array for each, without ever holding one.
+    """Write exact kernels into a Zarr group, one array each, tile by tile and never whole in memory.
 
-    A run that was stopped, however it was, goes on with the tiles that are missing. Those that are there are read and compared
-    with their checksums: damaged ones are named in a warning and computed again. A folder with other kernels is refused, or
-    emptied with ``resume=False``. The tiles are computed on `devices` of this process (None: all that CUDA shows, else the
-    processor), or on the workers of `scheduler`: a `distributed.Client`, or its address tcp://host:port. Workers read the
-    samples once each and write the tiles themselves, so that `folder` must be one that they share; `devices` are then theirs.
-    For tiles of one size the bits are the same whoever computes them. `progress` is called with (tiles there, tiles in all).
+    A run that was stopped, however it was, continues with the missing tiles. Tiles that are there are compared with their
+    checksums; damaged ones are named in a warning and computed again. For tiles of one size the bits are the same whoever
+    computes them.
+
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p).
+        folder: Where the group is; with a `scheduler`, a folder that all workers share.
+        x2: Other samples (n2, p); x itself by default.
+        kernel: One or several of "conjugate", "tangent" and "preactivation".
+        tile: The side of a tile on disc, or its (rows, columns).
+        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+        scheduler: A `distributed.Client`, or its address tcp://host:port: its workers read the samples once each and write the
+            tiles themselves.
+        devices: Of this process, or of each worker; all that CUDA shows by default, else the processor.
+        resume: Whether to continue with a group in `folder`; otherwise it is emptied.
+        progress: Called with (tiles there, tiles in all).
+
+    Returns:
+        The folder, and how many tiles were found and computed.
+
+    Raises:
+        BadInput: Arguments that cannot be used, a folder with other kernels, or zarr missing.
+        NotContractive: The DEQ has no equilibrium on these samples, or no tangent kernel.
     """
-    zarr()  # told before the work if it is not there
+    zarr()  # raises before the work where it is missing
     target, resume = path(folder, "folder").resolve(), flag(resume, "resume")
     if progress is not None:
         function(progress, "progress", "a function of (tiles there, tiles in all)", 2)
-    names = kernel_names(kernels)
+    names = as_kernels(kernel)
     rows, columns = samples(x), None if x2 is None else samples(x2, "x2")
     columns = None if columns is None else columns.to(rows)
     places = _places(devices, scheduler is None)
     shape = len(rows), len(rows if columns is None else columns)
     sides = _sides(tile, places, scheduler, columns is None, shape)
     if scheduler is None:
-        _refuse_large_tile(sides, len(names), rows.dtype, places)
+        _check_tile(sides, len(names), rows.dtype, places)
     used = _tau0(net, rows, tau0)
-    prepare(
-        net, rows, columns, used, tangent=names != ("conjugate",)
-    )  # whatever is wrong is told before a file is made
+    prepare(net, rows, columns, used, tangent=names != (Kernel.CONJUGATE,))  # raises before a file is made
     with _client(scheduler) as client:
-        about = describe(net, rows, columns, names, sides, (tau0, used))
-        store = open_store(target, about, resume)
-        tiles, marked = store.tiles(), store.marked()
-        job = Job(net, store, places, (npy_file(x), npy_file(x2)), uuid.uuid4().hex)
-        say = progress or (lambda _done, _total: None)
-        found = checked_here(store, marked) if client is None else checked_on_cluster(client, job, marked)
-        sound, damaged = _sound(found, len(tiles), say)
-        _tell(damaged, store.folder)
-        todo = [tile for tile in tiles if tile not in sound]
-        if todo:
-            done = (
-                here(Workbench(job, rows, columns), todo)
-                if client is None
-                else _there(client, job, rows, columns, todo)
-            )
-            _follow(done, len(sound), len(tiles), say)
-        store.tidy()
+        store = open_store(target, describe(net, (rows, columns), names, sides, (tau0, used)), resume)
+        job = TileJob(net, store, places, (npy_file(x), npy_file(x2)), uuid.uuid4().hex)
+        return _run(job, client, rows, columns, progress or (lambda _done, _total: None))
+
+
+def _run(
+    job: TileJob, client: Any, rows: Tensor, columns: Tensor | None, say: Callable[[int, int], None]
+) -> WrittenKernels:
+    """Check the tiles that are there, and compute the others."""
+    store, tiles, marked = job.store, job.store.tiles(), job.store.marked()
+    found = checked_here(store, marked) if client is None else checked_on_cluster(client, job, marked)
+    sound, damaged = _sound(found, len(tiles), say)
+    _warn_damaged(damaged, store.folder)
+    todo = [tile for tile in tiles if tile not in sound]
+    if todo:
+        local = client is None
+        done = here(Workbench(job, rows, columns), todo) if local else _there(client, job, rows, columns, todo)
+        _follow(done, len(sound), len(tiles), say)
+    store.tidy()
     return WrittenKernels(store.folder, len(sound), len(todo), damaged)
 
 
 def _sound(
     checked: Iterator[Checked], total: int, say: Callable[[int, int], None]
 ) -> tuple[set[Index], tuple[str, ...]]:
-    """The tiles whose chunks are all as they were written, and what is wrong with the others."""
+    """The tiles without a fault, and the faults of the others."""
     sound: set[Index] = set()
     damaged: list[str] = []
     with closing(checked) as tiles:  # type: ignore[type-var]
@@ -139,7 +162,7 @@ def _sound(
     return sound, tuple(damaged)
 
 
-def _tell(damaged: tuple[str, ...], folder: Path) -> None:
+def _warn_damaged(damaged: tuple[str, ...], folder: Path) -> None:
     if damaged:
         more = f"; and {len(damaged) - _SHOWN} more" if len(damaged) > _SHOWN else ""
         warn(
@@ -156,8 +179,8 @@ def _follow(done: Iterator[Index], found: int, total: int, say: Callable[[int, i
             say(count, total)
 
 
-def _there(client: Any, job: Job, rows: Tensor, columns: Tensor | None, todo: list[Index]) -> Iterator[Index]:
-    """On the workers, with the samples in the store as long as it takes, unless they are in files of their own."""
+def _there(client: Any, job: TileJob, rows: Tensor, columns: Tensor | None, todo: list[Index]) -> Iterator[Index]:
+    """`on_cluster`, with the samples in the store meanwhile, unless they are in files of their own."""
     both = {"x": (rows, job.files[0]), "x2": (columns, job.files[1])}
     own = {name: values for name, (values, path) in both.items() if values is not None and path is None}
     try:
@@ -177,7 +200,7 @@ def _client(scheduler: Any) -> Iterator[Any]:
 
 
 def _places(given: Any, here: bool) -> tuple[str, ...] | None:
-    """The devices by name; those of this process must be there."""
+    """The devices by name; raises BadInput for one of this process that is missing."""
     if given is None:
         return None
     listed = given if isinstance(given, list | tuple) else (given,)
@@ -195,21 +218,19 @@ def _sides(tile: TileSize, places: tuple[str, ...] | None, scheduler: Any, symme
     sides = tile_size(tile, torch.device(first))
     if tile is None and torch.device(first).type == "cpu":
         sides = (_BLOCKS * sides[0], _BLOCKS * sides[1])
-    if symmetric and sides[0] != sides[1]:
-        raise BadInput(
-            f"tile = {sides} of a symmetric kernel is not square; give one side, or x2 = x for any rectangle."
-        )
+    if symmetric:
+        check_square(sides, "; give one side, or x2 = x for any rectangle")
     return min(sides[0], shape[0]), min(sides[1], shape[1])
 
 
-def _refuse_large_tile(sides: Index, kernels: int, dtype: torch.dtype, places: tuple[str, ...] | None) -> None:
+def _check_tile(sides: Index, kernels: int, dtype: torch.dtype, places: tuple[str, ...] | None) -> None:
     what = f"A tile of {sides[0]} × {sides[1]} for each kernel, with a copy to write,"
     device = torch.device(devices(places)[0])
-    refuse_if_too_large(2 * kernels * sides[0], sides[1], dtype, device, "a smaller tile", what)
+    check_memory((2 * kernels * sides[0], sides[1]), dtype, device, "a smaller tile", what)
 
 
 def _tau0(net: Network, rows: Tensor, given: float | None) -> float | None:
-    """τ0 that a DEQ is centred at: computed once, for all who compute tiles."""
+    """τ0 at which a DEQ is centred, computed once for all workers."""
     if given is not None:
         return norm(given)
     centred = isinstance(net, Implicit) and net.centre

@@ -8,7 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from notsodeep.arrays import refuse_if_too_large
+from notsodeep.arrays import check_memory
+from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,22 +17,26 @@ class FactorRows:
     """U = [diag(f_1) x, …, diag(f_a) x, N] and d of a block of samples; all but x in float64."""
 
     x: Tensor
-    norms2: Tensor
-    """‖x_i‖², (b,)"""
     scales: Tensor
     """f, (b, a)"""
     narrow: Tensor
     """N, (b, c)"""
     diag: Tensor
     """d, (b,)"""
+    norms2: Tensor | None = None
+    """‖x_i‖², (b,), where they were computed"""
+
+    def operator(self, core: Tensor, like: Tensor) -> LowRankPlusDiagonal:
+        """U C Uᵀ + diag(d) of these samples, in the dtype and on the device of `like`."""
+        return LowRankPlusDiagonal(self._dense(self.x, like.dtype), core.to(like), self.diag.to(like))
 
     def times(self, right: Tensor) -> Tensor:
         """U R for R (r, m)."""
-        p, wide = self.x.shape[1], self.x.shape[1] * self.scales.shape[1]
-        total = self.narrow @ right[wide:]
-        for a in range(self.scales.shape[1]):
-            part = self.x @ right[a * p : (a + 1) * p].to(self.x.dtype)
-            total += self.scales[:, a : a + 1] * part
+        p, terms = self.x.shape[1], self.scales.shape[1]
+        *wide, narrow = right.split([p] * terms + [len(right) - terms * p])
+        total: Tensor = self.narrow @ narrow
+        for scale, part in zip(self.scales.T, wide, strict=True):
+            total += scale[:, None] * (self.x @ part.to(self.x.dtype))
         return total
 
     def transposed_times(self, left: Tensor) -> Tensor:
@@ -41,8 +46,13 @@ class FactorRows:
 
     def quadratic(self, inner: Tensor) -> Tensor:
         """u_iᵀ P u_i of each row, (b,)."""
-        dense = torch.cat([self.x * scale[:, None] for scale in self.scales.T] + [self.narrow], dim=1)
+        dense = self._dense(self.x.to(torch.float64), torch.float64)
         return (dense * (dense @ inner)).sum(1)
+
+    def _dense(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """U, (b, r)."""
+        wide = [(x * scale[:, None].to(x.dtype)).to(dtype) for scale in self.scales.T]
+        return torch.cat([*wide, self.narrow.to(dtype)], dim=1)
 
 
 class Factor(Protocol):
@@ -57,14 +67,14 @@ class Factor(Protocol):
 
     @property
     def terms(self) -> int:
-        """How many multiples of x there are in U."""
+        """The number of multiples of x in U."""
 
     def rows(self, x: Tensor) -> FactorRows: ...
 
 
-def refuse_many_outputs(columns: int, outputs: int, sums: int) -> None:
-    """`BadInput` before `sums` Gram matrices of all columns and targets are allocated that do not fit: a class for each number
-    up to the largest label has been somebody's serial number before."""
+def check_outputs(columns: int, outputs: int, sums: int) -> None:
+    """Raise BadInput where `sums` Gram matrices of all columns and targets do not fit in memory, as with one class for each
+    number up to a largest label that is really a serial number."""
     side = columns + outputs + 2
     instead = "classes counted from 0 without gaps, or real numbers where y is a quantity"
-    refuse_if_too_large(sums * side, side, torch.float64, torch.device("cpu"), instead, f"A fit of {outputs} targets")
+    check_memory((sums * side, side), torch.float64, torch.device("cpu"), instead, f"A fit of {outputs} targets")

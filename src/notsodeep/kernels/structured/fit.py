@@ -1,32 +1,30 @@
-"""Kernel ridge regression and Gaussian processes on more samples than a kernel matrix could hold, block by block."""
+"""Kernel ridge regression and Gaussian processes block by block, for more samples than a kernel matrix could hold."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from scipy.sparse.linalg import LinearOperator, lobpcg
 from torch import Tensor
 
 from notsodeep.arguments import choice, count, instance, numbers
-from notsodeep.data.blocks import Rows, Targets
+from notsodeep.data.blocks import SampleBlocks
 from notsodeep.data.standardiser import Standardiser
-from notsodeep.errors import BadInput, NumericsWarning
-from notsodeep.kernels.names import KERNELS
+from notsodeep.data.targets import Targets
+from notsodeep.errors import BadInput, warn
+from notsodeep.kernels.names import Kernel, as_kernel
 from notsodeep.kernels.structured.equivalent import EquivalentFactor, EquivalentSums
-from notsodeep.kernels.structured.factor import Factor, FactorRows, refuse_many_outputs
+from notsodeep.kernels.structured.factor import Factor, FactorRows, check_outputs
 from notsodeep.kernels.structured.sharp import SharpFactor, SharpStatistics
+from notsodeep.linalg.eigen import Lobpcg, top_eigenpairs
 from notsodeep.linalg.gram_sum import GramSum
 from notsodeep.linalg.low_rank import Capacitance
 from notsodeep.theory.architecture import Network
 
 _FAR = 1.5  # of squared norms beyond those of the statistics
-_SPECTRUM_STEPS = 60
 
 
 def streamed_fit(
@@ -34,7 +32,7 @@ def streamed_fit(
     x: Any,
     y: Any,
     *,
-    kernel: str = "conjugate",
+    kernel: Kernel | str = Kernel.CONJUGATE,
     form: str = "sharp",
     ridge: float = 1e-3,
     statistics: SharpStatistics | None = None,
@@ -42,15 +40,32 @@ def streamed_fit(
     block: int | None = None,
     dtype: torch.dtype | None = None,
 ) -> StreamedFit:
-    """(K + λI)⁻¹(y − ȳ) with λ = ridge·tr K/n, K the low rank + diagonal `sharp_kernel` or `equivalent_kernel` of x (n, p).
+    """Fit (K + λI)⁻¹(y − ȳ), λ = ridge·tr K/n, with K the low rank + diagonal `sharp_kernel` or `equivalent_kernel` of x.
 
-    x is read block by block, and never copied: a memory map (`np.load(path, mmap_mode="r")`), an array, a tensor, or what
-    gives rows for x[start:stop]. y is real numbers (n,) or (n, K), or classes 0 … K − 1, regressed on as one-hot rows. Only
-    Gram matrices of r columns are kept, r ≈ p; products are in the dtype of x (or `dtype`), sums in float64.
+    x is read block by block and never copied. Only Gram matrices of r columns are kept, r ≈ p; products are in the dtype of x
+    (or `dtype`), sums in float64. The equivalent form needs one pass; x is one class, as in the estimators. The sharp form
+    first needs a pass for its `statistics`, unless they are given: the norms of a few thousand samples do as well as all, their
+    leading directions only where these stand out.
 
-    The equivalent form takes all it needs of the samples in that one pass; x is one class, as in the estimators. The sharp form
-    needs its `statistics` beforehand: `SharpStatistics.from_pass(x)`, a pass of their own, unless given. Those of a sample save
-    it: the norms of a few thousand do as well as all, their leading directions only where these stand out.
+    Args:
+        net: An `Implicit` or an `Explicit` network.
+        x: Samples (n, p): a memory map (`np.load(path, mmap_mode="r")`), an array, a tensor, or an object that gives rows for
+            x[start:stop].
+        y: Real numbers (n,) or (n, K), or classes 0 … K − 1, regressed on as one-hot rows.
+        kernel: "conjugate", "tangent" or "preactivation".
+        form: "sharp" or "equivalent".
+        ridge: λ relative to the mean of the kernel's diagonal.
+        statistics: Of the sharp form; `SharpStatistics.from_pass(x)` by default.
+        standardiser: Applied to each block, here and in predictions.
+        block: Rows per block; some four million numbers by default.
+        dtype: Of the products; that of x by default.
+
+    Returns:
+        The fit, which predicts and has the likelihood and the spectrum.
+
+    Raises:
+        BadInput: Arguments that do not fit, or a kernel whose diagonal is infinite.
+        NotContractive: The DEQ has no equilibrium on these samples.
     """
     return streamed_fits(
         net,
@@ -73,7 +88,7 @@ def streamed_fits(
     y: Any,
     *,
     ridges: Sequence[float],
-    kernel: str = "conjugate",
+    kernel: Kernel | str = Kernel.CONJUGATE,
     form: str = "sharp",
     statistics: SharpStatistics | None = None,
     standardiser: Standardiser | None = None,
@@ -82,13 +97,13 @@ def streamed_fits(
 ) -> tuple[StreamedFit, ...]:
     """`streamed_fit` for several ridges in the same pass.
 
-    All of them cost what one does for the equivalent form, whose diagonal is constant; the sharp one takes a Gram matrix each.
+    They cost as much as one for the equivalent form, whose diagonal is constant; the sharp form takes one Gram matrix each.
     """
-    rows = Rows.of(x, block, dtype, standardiser)
+    rows = SampleBlocks.of(x, block, dtype, standardiser)
     targets = Targets.of(y, len(rows))
     ridges = numbers(ridges, "ridges", least=0.0)
     choice(form, "form", ("sharp", "equivalent"))
-    choice(kernel, "kernel", KERNELS)
+    chosen = as_kernel(kernel)
     if statistics is not None:
         instance(
             statistics, SharpStatistics, "statistics", "SharpStatistics, as SharpStatistics.from_sample(x) gives them"
@@ -97,112 +112,120 @@ def streamed_fits(
         if statistics is not None:
             raise BadInput("Statistics are for the sharp form; the equivalent one takes its own in the same pass.")
         sums = EquivalentSums.of(rows, targets)
-        return tuple(equivalent_fit(net, sums, kernel, ridge, rows, targets.flat) for ridge in ridges)
+        return tuple(equivalent_fit(net, sums, chosen, ridge, rows=rows, flat=targets.flat) for ridge in ridges)
     stats = statistics or SharpStatistics.from_pass(rows)
     if len(stats.directions) != rows.shape[1]:
         raise BadInput(f"x has {rows.shape[1]} features, its statistics {len(stats.directions)}; they must agree.")
-    return _sharp_fits(SharpFactor(net, stats, kernel), rows, targets, ridges)
+    return _sharp_fits(SharpFactor(net, stats, chosen), rows, targets, ridges)
 
 
 def equivalent_fit(
-    net: Network, sums: EquivalentSums, kernel: str, ridge: float, rows: Rows | None = None, flat: bool = False
+    net: Network,
+    sums: EquivalentSums,
+    kernel: Kernel | str,
+    ridge: float,
+    *,
+    rows: SampleBlocks | None = None,
+    flat: bool = False,
 ) -> StreamedFit:
     """A fit of the equivalent form from sums taken before: any network, kernel and ridge without reading x again."""
     factor, n = sums.factor(net, kernel), sums.n
     gram, r = sums.gram, len(factor.core)
-    mean_diagonal = float((factor.core * gram[:r, :r]).sum()) / n + factor.level
-    noise = ridge * mean_diagonal
+    noise = ridge * (float((factor.core * gram[:r, :r]).sum()) / n + factor.level)
     level = factor.level + noise
-    mean = gram[r:-1, -1] / n
-    log_diagonal = n * math.log(abs(level)) if level else -math.inf
-    negative = n if level < 0 else 0
-    return _solved(factor, gram / level, mean, n, (ridge, noise), (log_diagonal, negative), rows, flat)
+    logarithm = n * math.log(abs(level)) if level else -math.inf
+    shift = _Shift(ridge, noise, logarithm, n if level < 0 else 0)
+    return _solved(factor, gram / level, gram[r:-1, -1] / n, shift, n=n, rows=rows, flat=flat)
 
 
-def _sharp_fits(factor: SharpFactor, rows: Rows, targets: Targets, ridges: Sequence[float]) -> tuple[StreamedFit, ...]:
+def _sharp_fits(
+    factor: SharpFactor, rows: SampleBlocks, targets: Targets, ridges: Sequence[float]
+) -> tuple[StreamedFit, ...]:
     """Of each λ: Σ [u, y, 1]ᵀ[u, y, 1]/(d_i + λ) and Σ log(d_i + λ), block by block."""
     p, n, m = rows.shape[1], len(rows), targets.outputs
     terms = factor.terms
-    refuse_many_outputs(len(factor.core), m, len(ridges))
-    levels = [ridge * factor.mean_diagonal for ridge in ridges]
+    check_outputs(len(factor.core), m, len(ridges))
+    shifts = [_Shift(ridge, ridge * factor.mean_diagonal) for ridge in ridges]
     grams = [GramSum(terms, p, len(factor.core) - terms * p + m + 1) for _ in ridges]
-    logs, negatives = [0.0] * len(levels), [0] * len(levels)
     total, far = torch.zeros(m, dtype=torch.float64), 0
     for where, part in rows.blocks():
         at, goal = factor.rows(part), targets.read(where).to(part.device)
         narrow = torch.cat([at.narrow, goal, torch.ones_like(goal[:, :1])], dim=1)
         total += goal.sum(0).cpu()
+        assert at.norms2 is not None
         far += int(((at.norms2 > _FAR * factor.high) | (at.norms2 * _FAR < factor.low)).sum())
-        for k, level in enumerate(levels):
-            diag = at.diag + level
-            grams[k].add(part, at.scales, narrow, 1.0 / diag)
-            logs[k] += float(diag.abs().log().sum())
-            negatives[k] += int((diag < 0).sum())
+        for gram, shift in zip(grams, shifts, strict=True):
+            diag = at.diag + shift.noise
+            gram.add(part, at.scales, narrow, 1.0 / diag)
+            shift.logarithm += float(diag.abs().log().sum())
+            shift.negative += int((diag < 0).sum())
     if far:
-        warnings.warn(
+        warn(
             f"{far} of {n} samples have norms far outside those of the statistics, {factor.low**0.5:.3g} to "
-            f"{factor.high**0.5:.3g}: their part of the kernel is extrapolated. Pass statistics=SharpStatistics.from_pass(x).",
-            NumericsWarning,
-            stacklevel=3,
+            f"{factor.high**0.5:.3g}: their part of the kernel is extrapolated. Pass statistics=SharpStatistics.from_pass(x)."
         )
     return tuple(
-        _solved(factor, gram.matrix(), total / n, n, pair, (log, negative), rows, targets.flat)
-        for gram, pair, log, negative in zip(grams, zip(ridges, levels, strict=True), logs, negatives, strict=True)
+        _solved(factor, gram.matrix(), total / n, shift, n=n, rows=rows, flat=targets.flat)
+        for gram, shift in zip(grams, shifts, strict=True)
     )
 
 
-def _solved(
-    factor: Factor,
-    sums: Tensor,
-    mean: Tensor,
-    n: int,
-    ridge: tuple[float, float],
-    diagonal: tuple[float, int],
-    rows: Rows | None,
-    flat: bool,
-) -> StreamedFit:
+@dataclass
+class _Shift:
+    """λ = noise = ridge·tr K/n, and Σ log |D_i| of D = diag(d) + λI with the number of negative D_i."""
+
+    ridge: float
+    noise: float
+    logarithm: float = 0.0
+    negative: int = 0
+
+
+def _solved(factor: Factor, sums: Tensor, mean: Tensor, shift: _Shift, **about: Any) -> StreamedFit:
     """From Σ [u, y, 1]ᵀ[u, y, 1]/D_i, with T = y − ȳ: P Uᵀ D⁻¹ T, Tᵀ A⁻¹ T = Tᵀ D⁻¹ T − (Uᵀ D⁻¹ T)ᵀ P (Uᵀ D⁻¹ T), log |A|."""
-    r = len(factor.core)
-    system = Capacitance(factor.core, sums[:r, :r].contiguous())
-    right = sums[:r, r:-1] - sums[:r, -1:] * mean
+    u, y, one = slice(0, len(factor.core)), slice(len(factor.core), -1), -1
+    system = Capacitance(factor.core, sums[u, u].contiguous())
+    right = sums[u, y] - sums[u, one, None] * mean
     weights = system.solve(right)
-    plain = sums.diagonal()[r:-1] - 2.0 * mean * sums[r:-1, -1] + mean.square() * sums[-1, -1]
-    logdet = diagonal[0] + system.logdet(diagonal[1])
+    plain = sums.diagonal()[y] - 2.0 * mean * sums[y, one] + mean.square() * sums[one, one]
     return StreamedFit(
         factor=factor,
         system=system,
         weights=weights,
         intercept=mean,
-        n=n,
-        ridge=float(ridge[0]),
-        noise=ridge[1],
-        logdet=logdet,
+        ridge=float(shift.ridge),
+        noise=shift.noise,
+        logdet=shift.logarithm + float(system.logdet(shift.negative)),
         quadratic=plain - (right * weights).sum(0),
-        rows=rows,
-        flat=flat,
+        **about,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class StreamedFit:
-    """A = K + λI, K = U C Uᵀ + diag(d), fitted to y − ȳ; only the samples, which stay where they are, are of size n."""
+    """A = K + λI, K = U C Uᵀ + diag(d), fitted to y − ȳ; it holds nothing of size n but a reference to the samples."""
 
     factor: Factor
+    """U, C and d of any samples"""
     system: Capacitance
+    """C and Uᵀ (D + λ)⁻¹ U"""
     weights: Tensor
     """P Uᵀ (D + λ)⁻¹ (y − ȳ), (r, m): a new sample gets uᵀ weights + ȳ"""
     intercept: Tensor
     """ȳ, (m,)"""
     n: int
+    """The number of samples"""
     ridge: float
+    """λ relative to tr K/n"""
     noise: float
     """λ = ridge·tr K/n"""
     logdet: float
     """log |K + λI|"""
     quadratic: Tensor
     """(y − ȳ)ᵀ (K + λI)⁻¹ (y − ȳ) of each output, (m,)"""
-    rows: Rows | None
+    rows: SampleBlocks | None
+    """The samples, unless the fit was made from sums"""
     flat: bool
+    """Whether y was (n,)"""
 
     @property
     def log_marginal_likelihood(self) -> Tensor:
@@ -210,12 +233,8 @@ class StreamedFit:
         return -0.5 * (self.quadratic + self.logdet + self.n * math.log(2.0 * math.pi))
 
     def predict(self, x: Any) -> Any:
-        """k(x)ᵀ A⁻¹ (y − ȳ) + ȳ: (n, m), or (n,) where y was; in float64, a tensor for a tensor and else a numpy array."""
-
-        def mean(at: FactorRows) -> Tensor:
-            return at.times(self.weights) + self.intercept
-
-        found = self._each(x, mean)
+        """k(x)ᵀ A⁻¹ (y − ȳ) + ȳ, in float64: (n, m), or (n,) where y was; a tensor for a tensor, else a numpy array."""
+        found = self._each(x, lambda at: at.times(self.weights) + self.intercept)
         return found[:, 0] if self.flat else found
 
     def variance(self, x: Any) -> Any:
@@ -225,7 +244,7 @@ class StreamedFit:
     @torch.no_grad()
     def _each(self, x: Any, answer: Callable[[FactorRows], Tensor]) -> Any:
         old = self.rows
-        rows = Rows.of(x, None, old.dtype if old else None, old.standardiser if old else None)
+        rows = SampleBlocks.of(x, None, old.dtype if old else None, old.standardiser if old else None)
         p = self.factor.features
         if rows.shape[1] != p:
             raise BadInput(f"x has {rows.shape[1]} features; the fit was to samples of {p}.")
@@ -249,31 +268,27 @@ class StreamedFit:
 
     @torch.no_grad()
     def _iterated_spectrum(self, k: int) -> Tensor:
-        _, start = self.system.ritz(k)
         rows = self.rows
         assert rows is not None
-        guess = self._outer(start)
+        guess = self._outer(self.system.ritz(k)[1])
         if guess.shape[1] < k:  # fewer directions than asked for: any others will do
             extra = torch.randn(
                 self.n, k - guess.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0)
             )
             guess = torch.cat([guess, extra], dim=1)
-        operator = LinearOperator((self.n, self.n), matvec=self._matvec, matmat=self._matvec, dtype=np.float64)
-        guess = torch.linalg.qr(guess).Q
         # The error of λ is ‖K v − λ v‖² over a gap: half the digits there are all of them here.
-        tolerance = torch.finfo(rows.dtype).eps ** 0.5 * float(np.linalg.norm(self._matvec(guess[:, :1].numpy())))
-        values, _ = lobpcg(operator, guess.numpy(), tol=tolerance, maxiter=_SPECTRUM_STEPS, largest=True)
-        return torch.from_numpy(np.sort(values)[::-1].copy())
+        method = Lobpcg(guess, torch.finfo(rows.dtype).eps ** 0.5)
+        return top_eigenpairs(self._matvec, k, guess, method).values
 
     def _outer(self, right: Tensor) -> Tensor:
         """U R, (n, m), in a pass."""
         assert self.rows is not None
         return torch.cat([self.factor.rows(part).times(right).cpu() for _, part in self.rows.blocks()])
 
-    def _matvec(self, v: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def _matvec(self, v: Tensor) -> Tensor:
         """K v = U C (Uᵀ v) + d v, in two passes over the samples."""
         assert self.rows is not None
-        left = torch.from_numpy(np.ascontiguousarray(v)).to(torch.float64).reshape(self.n, -1)
+        left = v.reshape(self.n, -1)
         inside = torch.zeros(len(self.factor.core), left.shape[1], dtype=torch.float64)
         for where, part in self.rows.blocks():
             inside += self.factor.rows(part).transposed_times(left[where]).cpu()
@@ -282,4 +297,4 @@ class StreamedFit:
         for where, part in self.rows.blocks():
             at = self.factor.rows(part)
             parts.append((at.times(inside) + at.diag[:, None] * left[where]).cpu())
-        return torch.cat(parts).numpy().reshape(v.shape)
+        return torch.cat(parts).reshape(v.shape)

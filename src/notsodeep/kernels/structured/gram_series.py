@@ -17,14 +17,15 @@ from torch import Tensor
 
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import Moments
-from notsodeep.theory.architecture import Implicit
+from notsodeep.kernels.names import OF_OUTPUTS, Kernel
+from notsodeep.theory.architecture import Implicit, Network
 
 ORDER = 3
 
 
 @dataclass(frozen=True)
 class GramSeries:
-    """Σ_k terms[k] S^k, entry by entry; products drop what is beyond S³."""
+    """Σ_k terms[k] S^k, entry by entry; products drop powers beyond S³."""
 
     terms: tuple[Tensor, ...]
 
@@ -45,6 +46,7 @@ class GramSeries:
         return GramSeries(tuple(product))
 
     def at(self, gram: Tensor) -> Tensor:
+        """The sum at S = `gram`."""
         value = self.terms[-1]
         for term in reversed(self.terms[:-1]):
             value = value * gram + term
@@ -71,11 +73,16 @@ class PairDual:
         return lam * self.ee + lam * lam * (0.5 * self.ff)
 
 
-def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: str) -> GramSeries:
+def gram_series(net: Network, left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
+    """The kernel of samples with these moments, layer by layer, against others, as a series in S."""
+    if isinstance(net, Implicit):
+        return implicit_series(net, left[0], right[0], kernel)
+    return explicit_series(left, right, kernel)
+
+
+def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: Kernel) -> GramSeries:
     """With h = 1/(1 − σ_a² d_i d_j), Λ solves Λ = h (σ_a² m_i m_j + σ_b² S + σ_a² (½ e_i e_j Λ² + ⅙ f_i f_j Λ³)), in two
     sweeps to third order; then G = k(Λ), K = Λ/(1 − σ_a² Q) and Θ = G + Q K."""
-    if kernel not in ("conjugate", "tangent", "preactivation"):
-        raise BadInput(f"There is no kernel {kernel!r}; choose conjugate, tangent or preactivation.")
     a, pair = net.var_a, PairDual(left, right)
     h = 1.0 / (1.0 - a * pair.dd)
     drive = GramSeries((a * pair.mm * h, net.var_b * h))
@@ -83,21 +90,21 @@ def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: str) -
     for _ in range(ORDER - 1):
         lam = drive + pair.beyond_linear(lam) * (a * h)
     conjugate = pair.value(lam)
-    if kernel == "conjugate":
+    if kernel is Kernel.CONJUGATE:
         return conjugate
-    # 1/(1 − σ_a² Q) = h/(1 − u), u = σ_a² h (Q − d_i d_j): a geometric series, of which two powers reach third order.
+    # 1/(1 − σ_a² Q) = h/(1 − u), u = σ_a² h (Q − d_i d_j): two powers of this geometric series reach third order.
     beyond = pair.slope_beyond_constant(lam)
     u = beyond * (a * h)
     preactivation = (lam + lam * u + lam * u * u) * h
-    if kernel == "preactivation":
+    if kernel is Kernel.PREACTIVATION:
         return preactivation
     return conjugate + preactivation * pair.dd + preactivation * beyond
 
 
-def explicit_series(left: list[Moments], right: list[Moments], kernel: str) -> GramSeries:
+def explicit_series(left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
     """Σ ← k(Σ),  Θ ← Σ_new + Θ Q(Σ), from Σ = Θ = S."""
-    if kernel not in ("conjugate", "tangent"):
-        raise BadInput(f"An explicit network has no kernel {kernel!r}; choose conjugate or tangent.")
+    if kernel not in OF_OUTPUTS:
+        raise BadInput(f"An explicit network has no kernel {kernel.value!r}; choose from {', '.join(OF_OUTPUTS)}.")
     mean = left[0].mean
     sigma = theta = GramSeries((mean.new_zeros(()), mean.new_ones(())))
     for row, column in zip(left, right, strict=True):
@@ -105,4 +112,4 @@ def explicit_series(left: list[Moments], right: list[Moments], kernel: str) -> G
         slope = GramSeries((pair.dd,)) + pair.slope_beyond_constant(sigma)
         sigma = pair.value(sigma)
         theta = sigma + theta * slope
-    return sigma if kernel == "conjugate" else theta
+    return sigma if kernel is Kernel.CONJUGATE else theta

@@ -41,7 +41,7 @@ class Expression:
         return f"def {name}(x):\n{textwrap.indent(chr(10).join(body), '    ')}\n"
 
 
-def expression(phi: Activation) -> Expression:
+def source_expression(phi: Activation) -> Expression:
     """The text that computes φ in the same operations as φ itself, every number exact.
 
     A function of the user's own is traced; `BadInput` where it holds tensors or calls other things than torch.
@@ -114,13 +114,13 @@ def _hermite(phi: HermiteSeries) -> Expression:
 
 
 def _centred(phi: Centred) -> Expression:
-    inner = expression(phi.inner)
+    inner = source_expression(phi.inner)
     minus = math.copysign(1.0, phi.offset) > 0.0
     return Expression(f"{inner.value} {'-' if minus else '+'} {_number(abs(phi.offset))}", inner.lines)
 
 
 def _scaled(phi: Scaled) -> Expression:
-    inner = expression(phi.inner)
+    inner = source_expression(phi.inner)
     return Expression(f"{_number(phi.factor)} * {_factor(inner.value)}", inner.lines)
 
 
@@ -141,7 +141,7 @@ _WRITERS: dict[type[Activation], Callable[[Any], Expression]] = {
     Arctan: _fixed("torch.atan(x)"),
     Sin: _fixed("torch.sin(x)"),
     Cos: _fixed("torch.cos(x)"),
-    Gelu: _fixed("x * torch.special.ndtr(x)"),
+    Gelu: _fixed(f"0.5 * x * torch.special.erfc({-math.sqrt(0.5)} * x)"),
     Silu: _fixed("torch.nn.functional.silu(x)"),
     Gaussian: _fixed("torch.exp(-0.5 * x.square())"),
     Polynomial: _polynomial,

@@ -298,6 +298,9 @@ def _in_float32_only() -> Table:
     def erf(x: Any) -> Any:
         return op.Cast(op.Erf(op.Cast(x, to=_FLOAT)), to=_DOUBLE)
 
+    def erfc(x: Any) -> Any:
+        return op.Sub(_constant(1.0), erf(x))
+
     def atan(x: Any) -> Any:
         """a + (x cos a − sin a)/(cos a + x sin a), a = atan(x) in float32: one Newton-like step, of cubic error."""
         first = op.Cast(op.Atan(op.Cast(x, to=_FLOAT)), to=_DOUBLE)
@@ -310,5 +313,7 @@ def _in_float32_only() -> Table:
         aten.elu.default: elu,
         aten.selu.default: selu,
         aten.erf.default: erf,
+        aten.special_erfc.default: erfc,
+        aten.erfc.default: erfc,
         aten.atan.default: atan,
     }

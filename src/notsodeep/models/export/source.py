@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations.base import Activation
 from notsodeep.errors import BadInput
-from notsodeep.models.export.activation_source import expression
+from notsodeep.models.export.activation_source import source_expression
 from notsodeep.theory.architecture import Explicit, Implicit, Stacked
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def to_source(module: ENN) -> str:
     _check_explicit(module)
     names = _names(module.net.layers)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    functions = [expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
+    functions = [source_expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
     parts = [
         _header(module),
         "import torch\n",

@@ -14,8 +14,7 @@ from notsodeep import activations
 from notsodeep.activations import Activation, Custom, custom
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
-from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.precision import FullPrecision, MixedPrecision
+from notsodeep.fixed_points.plan import FullPrecision, MixedPrecision, Plan
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
 from notsodeep.fixed_points.splitting import ForwardBackward, PeacemanRachford
 from notsodeep.models.deq import DEQ

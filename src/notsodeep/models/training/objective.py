@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.arguments import count, generator as checked_generator, instance, shown
-from notsodeep.arrays import refuse_unreadable
+from notsodeep.arrays import check_dense
+from notsodeep.data.targets import class_indices, regression_targets
 from notsodeep.errors import BadInput
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -33,7 +34,7 @@ class Batches:
     def __init__(self, x: Tensor, y: Tensor, size: int = 128, generator: torch.Generator | None = None) -> None:
         for name, given in (("x", x), ("y", y)):
             instance(given, Tensor, name, "a tensor")
-            refuse_unreadable(given, name)
+            check_dense(given, name)
             if given.ndim == 0:
                 raise BadInput(f"{name} has shape (); expected one row, or one label, per sample.")
         if len(x) != len(y):
@@ -55,25 +56,15 @@ class Batches:
 def usual_loss(out: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy for classes y (n,); mean square error for real numbers y, (n,) or (n, K)."""
     if y.is_floating_point():
-        return functional.mse_loss(out, y if out.shape == y.shape else targets_of(y, out.shape[-1]))
-    return functional.cross_entropy(out, _classes(y, out.shape[-1]))
-
-
-def targets_of(y: Tensor, outputs: int) -> Tensor:
-    """y as the (n, K) numbers that a network of K outputs is regressed on: classes as one-hot vectors."""
-    if not y.is_floating_point():
-        return functional.one_hot(_classes(y, outputs), outputs)
-    wanted = y[:, None] if y.ndim == 1 else y
-    if wanted.shape[1:] != (outputs,):
-        raise BadInput(f"y has shape {tuple(y.shape)} and the network has {outputs} outputs; they must agree.")
-    return wanted
+        return functional.mse_loss(out, y if out.shape == y.shape else regression_targets(y, out.shape[-1]))
+    return functional.cross_entropy(out, class_indices(y, out.shape[-1]))
 
 
 def score(outputs: Tensor, y: Tensor) -> float:
     """Score of outputs (n, K): accuracy for classes y (n,), R² for real numbers y (n, K)."""
     if not y.is_floating_point():
         return float((outputs.argmax(1) == y.to(outputs.device)).double().mean())
-    wanted = targets_of(y, outputs.shape[1]).to(outputs.device, torch.float64)
+    wanted = regression_targets(y, outputs.shape[1]).to(outputs.device, torch.float64)
     missed, spread = (outputs.double() - wanted).square().mean(), (wanted - wanted.mean(0)).square().mean()
     return float(1.0 - missed / spread)
 
@@ -81,18 +72,6 @@ def score(outputs: Tensor, y: Tensor) -> float:
 def measure(y: Tensor) -> str:
     """Name of what `score` returns."""
     return "R²" if y.is_floating_point() else "accuracy"
-
-
-def _classes(y: Tensor, outputs: int) -> Tensor:
-    if y.ndim != 1:
-        raise BadInput(f"y holds whole numbers of shape {tuple(y.shape)}: classes are one number a sample, (n,).")
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= outputs:
-        raise BadInput(
-            f"y holds class {low if low < 0 else high}; the network has {outputs} output{'s' * (outputs > 1)}, for classes "
-            f"from 0 to {outputs - 1}."
-        )
-    return y.long()
 
 
 def require_batches(loader: Any, name: str) -> None:
@@ -112,7 +91,7 @@ def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:
         )
     x, y = batch
     for name, part in (("x", x), ("y", y)):
-        refuse_unreadable(part, f"{name} of a batch")
+        check_dense(part, f"{name} of a batch")
     if x.ndim == 0 or y.ndim == 0 or len(x) == 0:
         raise BadInput(
             f"A batch has x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}; expected at least one sample, and a "

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.arguments import numbers
+from notsodeep.data.targets import regression_targets
 from notsodeep.errors import BadInput
-from notsodeep.models.training.objective import pair, require_batches, targets_of
+from notsodeep.linalg.ridge import FeatureSpectrum
+from notsodeep.models.training.objective import pair, require_batches
 
 Features = Callable[[Tensor], Tensor]
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
@@ -74,25 +76,22 @@ class RidgePath:
 
     stream: Stream
     sums: _Sums
-    values: Tensor
-    vectors: Tensor
-    along: Tensor
+    spectrum: FeatureSpectrum
 
     @classmethod
     def of(cls, stream: Stream, intercept: bool = True) -> RidgePath:
         sums = _Sums.of(stream, intercept)
-        values, vectors = torch.linalg.eigh(sums.gram)
-        kept = replace(sums, gram=values)  # an m × m matrix fewer to hold
-        return cls(stream, kept, values.clamp(min=0.0), vectors, vectors.T @ sums.cross)
+        spectrum = FeatureSpectrum.of(sums.gram, sums.cross)
+        return cls(stream, replace(sums, gram=spectrum.values), spectrum)  # an m × m matrix fewer to hold
 
     @property
     def level(self) -> float:
         """tr ZᵀZ/m, the unit of the ridges."""
-        return float(self.values.mean())
+        return float(self.spectrum.values.mean())
 
     def at(self, ridge: float, error: float = math.nan) -> LinearReadout:
         """The readout with this ridge."""
-        weight = (self.vectors @ self._shrunk([self._added(ridge)])[0]).T
+        weight = self.spectrum.weight(self._added(ridge))
         bias = self.sums.t_mean - weight @ self.sums.z_mean
         return LinearReadout(weight.to(self.sums.dtype), bias.to(self.sums.dtype), ridge, error)
 
@@ -101,17 +100,27 @@ class RidgePath:
         if len(ridges) == 1 or self.sums.n < 2:
             return self.at(ridges[0])
         levels = [self._added(ridge) for ridge in ridges]
-        errors = _left_out(self.stream, self.sums, self.vectors, self.values, levels, self._shrunk(levels))
+        errors = self._left_out(levels)
         best = int(errors.argmin())
         return self.at(ridges[best], float((errors[best] / (self.sums.n * self.sums.cross.shape[1])).sqrt()))
 
     def _added(self, ridge: float) -> float:
         """λ of a ridge, above the round-off of the smallest eigenvalues; 1 where all samples are equal."""
-        floor = float(self.values.sum()) * torch.finfo(torch.float64).eps or 1.0
+        floor = float(self.spectrum.values.sum()) * torch.finfo(torch.float64).eps or 1.0
         return max(ridge * self.level, floor)
 
-    def _shrunk(self, levels: Sequence[float]) -> Tensor:
-        return torch.stack([self.along / (self.values + level)[:, None] for level in levels])  # (ridges, m, K)
+    def _left_out(self, levels: list[float]) -> Tensor:
+        """Σ_i ‖(t_i − out_i)/(1 − h_i)‖² for each level."""
+        totals, seen, n = self.spectrum.values.new_zeros(len(levels)), 0, self.sums.n
+        for z, t in self.stream():
+            seen += len(z)
+            totals += self.spectrum.left_out(*self.sums.centred(z, t), levels, 1.0 / n if self.sums.intercept else 0.0)
+        if seen != n:
+            raise BadInput(
+                f"The loader gave {n} samples at first and {seen} the second time; a generator can be gone through once only: "
+                "pass a DataLoader, a list, or one ridge."
+            )
+        return totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,30 +167,6 @@ class _Sums:
         return z.double() - self.z_mean, t.to(z.device, torch.float64) - self.t_mean
 
 
-def _left_out(
-    stream: Stream, sums: _Sums, vectors: Tensor, values: Tensor, levels: list[float], shrunk: Tensor
-) -> Tensor:
-    """Σ_i ‖(t_i − out_i)/(1 − h_i)‖² for each level."""
-    totals = values.new_zeros(len(levels))
-    own = 1.0 / sums.n if sums.intercept else 0.0
-    inverse = torch.stack([1.0 / (values + level) for level in levels], dim=1)  # (m, ridges)
-    seen = 0
-    for z, t in stream():
-        rows, wanted = sums.centred(z, t)
-        seen += len(rows)
-        rows = rows @ vectors
-        leverage = rows.square() @ inverse + own  # (batch, ridges)
-        rest = (1.0 - leverage).clamp(min=torch.finfo(torch.float64).eps)
-        missed = wanted - rows @ shrunk  # (ridges, batch, K)
-        totals += (missed.square().sum(2).T / rest.square()).sum(0)
-    if seen != sums.n:
-        raise BadInput(
-            f"The loader gave {sums.n} samples at first and {seen} the second time; a generator can be gone through once only: "
-            "pass a DataLoader, a list, or one ridge."
-        )
-    return totals
-
-
 def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float] = RIDGES) -> LinearReadout:
     """Fit the readout of a DEQ or an ENN, in place, to the (x, y) batches of a loader: the best ridge by leave-one-out error.
 
@@ -210,7 +195,7 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
     def stream() -> Iterator[tuple[Tensor, Tensor]]:
         for batch in loader:
             x, y = pair(batch, like)
-            yield features(x), targets_of(y, len(like))
+            yield features(x), regression_targets(y, len(like))
 
     found = ridge_readout(stream, ridges, intercept=readout.bias is not None)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""W1, W2, W4 and W5: what trained DEQs and feed-forward networks end at, and what their training costs."""
+"""W1, W2, W4 and W5: final losses of trained DEQs and feed-forward networks, and the cost of training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib.ticker import LogLocator
 
 from notsodeep.figures.style import DEQ_LINE, EXPLICIT, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, panels, plain_log, power_of_two
-from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import mean, of_one_run
-from notsodeep.papers.wu2024 import contest, w1_sawtooth, w2_steep, w4_equal_flops, w5_unseen
+from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.statistics import mean
+from notsodeep.papers.wu2024 import contest, w1_w4_sawtooth, w2_steep, w5_unseen
 
 LOOKS = {
     "rivals": Look("feed-forward", UNDESIGNED, "", "s", 1.8, 6.0),
@@ -24,17 +24,16 @@ LOOKS = {
 _BAND = "#edf1f6"  # behind networks of equal FLOPs
 _LINE = "#555555"
 _TOLD_APART = 0.0025  # W2: the loss of a network that gives all of the steep part one value
-_SHORT = 4.0  # from end to end of an axis: more ticks then
-_GAP = 0.5  # between groups of networks; they are 1 apart
+_SHORT = 4.0  # ratio of the ends of an axis below which it gets more ticks
+_GAP = 0.5  # between groups of networks; networks are 1 apart
 _SETTINGS = ("samples", "steps", "rate", "bound", "seeds")
-# What tells one panel's, or one DEQ's, records from another's, and what must agree within them.
+# Settings that separate the records of one panel, or one DEQ, from others, and settings that must agree within them.
 _RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "W1": (("target", "steps"), _SETTINGS),
     "W2": (("dimension", "width"), _SETTINGS),
     "W4": ((), ()),
     "W5": (("target",), (*_SETTINGS, "width")),
 }
-_LOSS = {"W1": "test loss", "W2": "test loss", "W4": "test loss", "W5": "loss on the unseen part"}
 _ABOUT = {
     "W1": (
         "Test losses on the sawtooth",
@@ -61,7 +60,7 @@ _ABOUT = {
 
 @dataclass(frozen=True)
 class _Group:
-    """A DEQ with the networks of equal FLOPs, or networks of the paper: their values by name, and the paper's losses."""
+    """A DEQ with the networks of equal FLOPs, or networks of the paper's sizes, and the paper's losses by name."""
 
     deq: bool
     parts: list[tuple[str, str, Mapping[str, Any]]]  # look, name, values
@@ -70,12 +69,18 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Panel:
+    """A panel at (row, column), with the losses of the best constant (of `record`) and of `floor` as lines."""
+
     row: int
     column: int
     title: str
-    constant: float
+    record: Record
     groups: list[_Group]
     floor: float | None = None
+
+    @property
+    def constant(self) -> float:
+        return float(self.record.values["best_constant"])
 
     @property
     def places(self) -> int:
@@ -83,7 +88,9 @@ class _Panel:
 
 
 def contest_drawings(name: str, records: Sequence[Record]) -> list[Drawing]:
-    own = _of_one_run(name, contest.trained(records))
+    apart, agree = _RUNS[name]
+    runs = of_one_run(contest.trained(records), apart, agree)
+    own = list({tuple(str(r.config.get(key)) for key in apart): r for r in runs}.values())
     if not own:
         return []
     found = {"W1": _w1, "W2": _w2, "W4": _w4, "W5": _w5}[name](own)
@@ -95,35 +102,31 @@ def contest_drawings(name: str, records: Sequence[Record]) -> list[Drawing]:
         axes[empty].set_visible(False)
     for panel in found:
         _draw(axes[panel.row, panel.column], panel)
+    loss = "loss on the unseen part" if name == "W5" else "test loss"
     for row in {panel.row for panel in found}:
-        axes[row, min(panel.column for panel in found if panel.row == row)].set_ylabel(_LOSS[name])
+        axes[row, min(panel.column for panel in found if panel.row == row)].set_ylabel(loss)
     handles, below = _handles(found), "below the panels: the network, and FLOPs a sample of both passes of training"
     figure.legend(handles=handles, title=below, loc="outside lower center", ncols=2 if columns * width < 8.0 else 4)
     return [Drawing(f"{name}-trained", _caption(name, own), figure)]
 
 
-def _of_one_run(name: str, records: Sequence[Record]) -> list[Record]:
-    apart, settings = _RUNS[name]
-    latest = {tuple(str(r.config.get(key)) for key in apart): r for r in of_one_run(records, apart, settings)}
-    return list(latest.values())
+# The panels.
 
 
-# Which panels there are.
+def _pieces(record: Record) -> int:
+    return w1_w4_sawtooth.pieces_log2(str(record.config["target"]))
 
 
 def _w1(records: Sequence[Record]) -> list[_Panel]:
-    def pieces(record: Record) -> int:
-        return int(str(record.config["target"]).partition(":")[2])
-
     rows = sorted({int(r.config["steps"]) for r in records})
-    columns = sorted({pieces(r) for r in records})
+    columns = sorted({_pieces(r) for r in records})
     found = []
     for r in records:
-        row, column = rows.index(int(r.config["steps"])), columns.index(pieces(r))
+        row, column = rows.index(int(r.config["steps"])), columns.index(_pieces(r))
         # The paper trains for 1000 batches.
-        paper = w1_sawtooth.PAPER.get(pieces(r), {}) if r.config["steps"] == 1000 else {}
-        title = f"{power_of_two(2 ** pieces(r))} pieces\n{r.config['steps']} batches"
-        found.append(_panel(row, column, title, r, [_rivals(r, paper), _deq(r, paper.get("DEQ"))]))
+        paper = w1_w4_sawtooth.W1_PAPER.get(_pieces(r), {}) if r.config["steps"] == 1000 else {}
+        title = f"{power_of_two(2 ** _pieces(r))} pieces\n{r.config['steps']} batches"
+        found.append(_Panel(row, column, title, r, [_rivals(r, paper), _deq(r, paper.get("DEQ"))]))
     return found
 
 
@@ -132,18 +135,17 @@ def _w2(records: Sequence[Record]) -> list[_Panel]:
     for column, d in enumerate(sorted({int(r.config["dimension"]) for r in records})):
         own = sorted((r for r in records if r.config["dimension"] == d), key=lambda r: int(r.config["width"]))
         deqs, others = w2_steep.PAPER.get(d, ({}, {}))
-        # The feed-forward networks of a dimension were trained beside one of its DEQs.
+        # The feed-forward networks of a dimension were trained together with one of its DEQs.
         rivals = [_rivals(r, others) for r in own if r.values.get("rivals")][-1:]
         groups = [*rivals, *(_deq(r, deqs.get(int(r.config["width"]))) for r in own)]
-        found.append(_panel(0, column, f"d = {d}", own[-1], groups, _TOLD_APART))
+        found.append(_Panel(0, column, f"d = {d}", own[-1], groups, _TOLD_APART))
     return found
 
 
 def _w4(records: Sequence[Record]) -> list[_Panel]:
-    r, paper = records[-1], w4_equal_flops.PAPER
-    pieces = 2 ** int(str(r.config["target"]).partition(":")[2])
-    title = f"{power_of_two(pieces)} pieces, {r.config['dimension']} inputs"
-    return [_panel(0, 0, title, r, [_rivals(r, paper), _deq(r, paper["DEQ"])])]
+    r, paper = records[-1], w1_w4_sawtooth.W4_PAPER
+    title = f"{power_of_two(2 ** _pieces(r))} pieces, {r.config['dimension']} inputs"
+    return [_Panel(0, 0, title, r, [_rivals(r, paper), _deq(r, paper["DEQ"])])]
 
 
 def _w5(records: Sequence[Record]) -> list[_Panel]:
@@ -151,15 +153,8 @@ def _w5(records: Sequence[Record]) -> list[_Panel]:
     for column, r in enumerate(sorted(records, key=lambda r: str(r.config["target"]))):
         deq, other = w5_unseen.PAPER.get(str(r.config["target"]), (None, None))
         paper = {} if other is None else dict.fromkeys(r.values.get("rivals", {}), other)
-        found.append(_panel(0, column, str(r.config["target"]), r, [_rivals(r, paper), _deq(r, deq)]))
+        found.append(_Panel(0, column, str(r.config["target"]), r, [_rivals(r, paper), _deq(r, deq)]))
     return found
-
-
-def _panel(
-    row: int, column: int, title: str, record: Record, groups: Sequence[_Group], floor: float | None = None
-) -> _Panel:
-    there = [group for group in groups if group.parts]
-    return _Panel(row, column, title, float(record.values["best_constant"]), there, floor)
 
 
 def _rivals(record: Record, paper: Mapping[str, float]) -> _Group:
@@ -172,16 +167,16 @@ def _deq(record: Record, paper: float | None) -> _Group:
     return _Group(True, [("deq", name, record.values["deq"]), *others], {} if paper is None else {name: paper})
 
 
-# How a panel is drawn.
+# The contents of a panel.
 
 
 def _draw(axes: Axes, panel: _Panel) -> None:
     axes.set_yscale("log")
-    seen = [panel.constant / 1.5, panel.constant * 1.5]  # so that noise about the constant does not fill the panel
+    seen = [panel.constant / 1.5, panel.constant * 1.5]  # noise about the constant must not fill the panel
     ticks: list[float] = []
     labels: list[str] = []
     at = 0.0
-    for group in panel.groups:
+    for group in (group for group in panel.groups if group.parts):
         if group.deq:
             axes.axvspan(at - 0.6, at + len(group.parts) - 0.4, color=_BAND, zorder=0, linewidth=0)
         for kind, name, values in group.parts:
@@ -206,7 +201,7 @@ def _draw(axes: Axes, panel: _Panel) -> None:
 
 
 def _draw_network(axes: Axes, at: float, kind: str, values: Mapping[str, Any], paper: float | None) -> list[float]:
-    """The mean with its interval, single networks beside it, and the paper's value; what of them the panel has to hold."""
+    """Draw the mean with its interval, single networks next to it, and the paper's value; returns the values to be in view."""
     look = LOOKS[kind]
     known = [float(value) for value in values["test"] if value is not None]
     found: list[float] = []
@@ -223,33 +218,24 @@ def _draw_network(axes: Axes, at: float, kind: str, values: Mapping[str, Any], p
 
 
 def _label(name: str, values: Mapping[str, Any]) -> str:
-    lost = contest.diverged(dict(values))
-    return f"{name}  {_short(values['forward_flops'] + values['backward_flops'])}{f' ({lost} diverged)' * bool(lost)}"
-
-
-def _short(count: float) -> str:
-    """142, 1.04k, 150k, 2.1M."""
-    if count < 999.5:
-        return f"{count:.0f}"
-    return f"{count / 1e3:.3g}k" if count < 999_500 else f"{count / 1e6:.3g}M"
+    """Name, FLOPs (142, 1.04k, 150k, 2.1M), and how many networks diverged."""
+    flops, lost = values["forward_flops"] + values["backward_flops"], contest.diverged(dict(values))
+    short = f"{flops / 1e3:.3g}k" if flops < 999_500 else f"{flops / 1e6:.3g}M"
+    return f"{name}  {f'{flops:.0f}' if flops < 999.5 else short}{f' ({lost} diverged)' * bool(lost)}"
 
 
 def _handles(found: Sequence[_Panel]) -> list[Any]:
     groups = [group for panel in found for group in panel.groups]
     kinds = {kind for group in groups for kind, _, _ in group.parts}
-    handles = [Line2D([], [], label=look.label, **look.line) for kind, look in LOOKS.items() if kind in kinds]
+    handles = [look.handle() for kind, look in LOOKS.items() if kind in kinds]
     if any(name in group.paper for group in groups for _, name, _ in group.parts):
-        handles.append(
-            Line2D([], [], ls="", marker="o", color="black", mfc="white", mew=1.5, label="the paper's value")
-        )
+        hollow: dict[str, Any] = {"ls": "", "marker": "o", "color": "black", "mfc": "white", "mew": 1.5}
+        handles.append(Line2D([], [], label="the paper's value", **hollow))
     handles.append(Line2D([], [], ls="", marker=".", color="black", ms=5, label="single networks"))
     handles.append(Line2D([], [], color=_LINE, linestyle="--", linewidth=1.4, label="best constant"))
     if any(panel.floor is not None for panel in found):
         handles.append(Line2D([], [], color=_LINE, linestyle=":", linewidth=1.4, label="steep part not resolved"))
     return handles
-
-
-# What to see.
 
 
 def _caption(name: str, records: Sequence[Record]) -> str:

@@ -1,35 +1,32 @@
-"""L6: what a DEQ and its matched network cost."""
+"""L6: time, work and memory of a DEQ and of its matched network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, Formatter
 
+from notsodeep.papers.figures import drawing
 from notsodeep.papers.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, of_kind, setting, settings, width
 from notsodeep.papers.figures.drawing import (
     NETWORKS,
     Drawing,
     Look,
     draw_means,
-    gather,
     in_order,
-    legend_below,
     number,
     panels,
     plain_log,
-    positive,
-    power_of_two,
     title,
-    width_axis,
 )
 from notsodeep.papers.ling2024.l5_claims import comparable
 from notsodeep.papers.ling2024.l6_cost import comparable as comparable_timings
 from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import mean
+from notsodeep.papers.statistics import mean, over_seeds
 
 Value = Callable[[Record], float | None]
 
@@ -46,6 +43,11 @@ _WORK = {
     "kept_bytes": "kept for the backward pass,\nper sample",
     "peak_bytes": "peak of a training step,\nwhole batch, GPU",
 }
+_FOR_THE_TIME = (
+    "Test accuracy (readout by SGD, mean over seeds) against the time of one batch of inference, one point a width, the "
+    "smallest and the largest named: further left at the same height is the same accuracy for less time. The vertical "
+    "scale is the logarithm of the error."
+)
 
 
 def cost_drawings(records: Sequence[Record], accuracies: Sequence[Record]) -> list[Drawing]:
@@ -61,18 +63,15 @@ def _of(net: str, measure: str) -> Value:
     return lambda record: number(record.values, net, measure)
 
 
-def _ratio(measure: str) -> Value:
-    def ratio(record: Record) -> float | None:
-        deq, matched = (number(record.values, net, measure) for net in _NETS)
-        return deq / matched if deq and matched else None
-
-    return ratio
+def _ratio(record: Record, measure: str) -> float | None:
+    deq, matched = (number(record.values, net, measure) for net in _NETS)
+    return deq / matched if deq and matched else None
 
 
 def _draw_nets(axes: Axes, records: Sequence[Record], measure: str) -> None:
     for activation, part in _by_activation(records).items():
         for net in _NETS:
-            points = positive(gather(part, width, _of(net, measure)))
+            points = drawing.positive(over_seeds(part, width, _of(net, measure)))
             draw_means(axes, points, NETWORKS[net], linestyle=_dash(activation), linewidth=3.5 if net == "deq" else 1.8)
 
 
@@ -86,17 +85,17 @@ def _dash(activation: str) -> Any:
 
 
 def _finish(axes: Axes, records: Sequence[Record], text: str, formatter: Formatter | None = None) -> None:
-    width_axis(axes, [width(record) for record in records])
+    drawing.width_axis(axes, [width(record) for record in records])
     axes.set(yscale="log", title=text)
     plain_log(axes.yaxis, formatter)
 
 
 def _keys(records: Sequence[Record], looks: Sequence[Look]) -> list[Line2D]:
-    """What colour and mark mean, then what the dash means."""
-    nets = [Line2D([], [], label=look.label, **{**look.line, "linewidth": min(look.width, 3.5)}) for look in looks]
-    names = _by_activation(records)
+    """Entries of the legend: the meaning of colours and marks, then of dashes."""
+    nets = [look.handle(linewidth=min(look.width, 3.5)) for look in looks]
+    black: dict[str, Any] = {"color": "black", "linewidth": 1.5}
     return nets + [
-        Line2D([], [], color="black", linewidth=1.5, linestyle=_dash(name), label=title(name)) for name in names
+        Line2D([], [], linestyle=_dash(name), label=title(name), **black) for name in _by_activation(records)
     ]
 
 
@@ -120,14 +119,15 @@ def _times(records: Sequence[Record]) -> list[Drawing]:
         row[2].set_ylabel("DEQ's time / matched's")
     for panel in axes[-1]:
         panel.set_xlabel("width m")
-    legend_below(figure, _keys(records, [*(NETWORKS[net] for net in _NETS), *_SPEED_UPS.values()]))
+    drawing.legend_below(figure, _keys(records, [*(NETWORKS[net] for net in _NETS), *_SPEED_UPS.values()]))
     return [Drawing("L6-cost", _times_caption(records), figure)]
 
 
 def _draw_speed_up(axes: Axes, records: Sequence[Record]) -> None:
     for name, look in _SPEED_UPS.items():
         for activation, part in _by_activation(records).items():
-            draw_means(axes, positive(gather(part, width, _ratio(f"{name}_ms"))), look, linestyle=_dash(activation))
+            points = over_seeds(part, width, partial(_ratio, measure=f"{name}_ms"))
+            draw_means(axes, drawing.positive(points), look, linestyle=_dash(activation))
     axes.axhline(1.0, color="black", linewidth=0.8)
 
 
@@ -154,7 +154,7 @@ def _times_caption(records: Sequence[Record]) -> str:
     )
 
 
-# Work and memory, which no clock decides.
+# Work and memory, which are counted.
 
 
 def _work(records: Sequence[Record]) -> list[Drawing]:
@@ -166,7 +166,7 @@ def _work(records: Sequence[Record]) -> list[Drawing]:
         _draw_nets(panel, records, measure)
         _finish(panel, records, text, EngFormatter(unit="B" if measure.endswith("bytes") else "", places=0))
         panel.set_xlabel("width m")
-    legend_below(figure, _keys(records, [NETWORKS[net] for net in _NETS]))
+    drawing.legend_below(figure, _keys(records, [NETWORKS[net] for net in _NETS]))
     return [Drawing("L6-work", _work_caption(records), figure)]
 
 
@@ -207,8 +207,8 @@ def _accuracy_cost(records: Sequence[Record], accuracies: Sequence[Record]) -> l
         plain_log(panel.xaxis)
     for panel in axes[-1]:
         panel.set_xlabel(f"inference, ms per batch{_batch(records, 'inference')}")
-    legend_below(figure, [Line2D([], [], label=NETWORKS[net].label, **NETWORKS[net].line) for net in _NETS])
-    return [Drawing("L6-accuracy-cost", _accuracy_cost_caption(), figure)]
+    drawing.legend_below(figure, [NETWORKS[net].handle() for net in _NETS])
+    return [Drawing("L6-accuracy-cost", _FOR_THE_TIME, figure)]
 
 
 def _points(
@@ -217,8 +217,8 @@ def _points(
     """(time, accuracy) by width, where both are known."""
     timed = [r for r in records if r.config["device"] == device and r.config["activation"] == key[1]]
     scored = [record for record in accuracies if setting(record) == key]
-    times = positive(gather(timed, width, _of(net, "inference_ms")))
-    found = gather(scored, width, lambda r: number(r.values, "accuracy", "sgd", net))
+    times = drawing.positive(over_seeds(timed, width, _of(net, "inference_ms")))
+    found = over_seeds(scored, width, lambda r: number(r.values, "accuracy", "sgd", net))
     return {m: (mean(times[m]).value, mean(found[m]).value) for m in times if m in found}
 
 
@@ -228,14 +228,6 @@ def _draw_accuracy_cost(axes: Axes, curves: Mapping[str, Mapping[float, tuple[fl
         right = net == "deq"
         for m in {min(points), max(points)} if points else ():
             place: dict[str, Any] = {"textcoords": "offset points", "ha": "left" if right else "right", "va": "center"}
-            axes.annotate(power_of_two(m), points[m], (9 if right else -7, -6 if right else 6), **place)
+            axes.annotate(drawing.power_of_two(m), points[m], (9 if right else -7, -6 if right else 6), **place)
     axes.set_xscale("log")
     axes.margins(x=0.18, y=0.08)
-
-
-def _accuracy_cost_caption() -> str:
-    return (
-        "Test accuracy (readout by SGD, mean over seeds) against the time of one batch of inference, one point a width, the "
-        "smallest and the largest named: further left at the same height is the same accuracy for less time. The vertical "
-        "scale is the logarithm of the error."
-    )

@@ -1,9 +1,9 @@
-"""A figure with its caption, and the parts that figures of experiments share: looks, means over seeds, axes."""
+"""A figure with its caption, and the parts that the experiments' figures share: looks, means over seeds, axes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,17 +11,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
 from notsodeep.figures.style import DEQ, EXPLICIT, FLOOR, RESCALED, UNDESIGNED
-from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import mean
 
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A figure with the name of its files and what to see in it."""
+    """A figure with its caption and the name of its files."""
 
     name: str
     caption: str
@@ -30,7 +30,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Look:
-    """How one of several curves is told from the others: each in more than one way."""
+    """Colour, dash and mark of a curve, so that curves differ in more than one way."""
 
     label: str
     colour: str
@@ -41,16 +41,16 @@ class Look:
 
     @property
     def line(self) -> dict[str, Any]:
-        return {
-            "color": self.colour,
-            "linestyle": self.dash,
-            "marker": self.marker,
-            "linewidth": self.width,
-            "markersize": self.size,
-        }
+        """Keywords of matplotlib's `plot`."""
+        names = ("color", "linestyle", "marker", "linewidth", "markersize")
+        return dict(zip(names, (self.colour, self.dash, self.marker, self.width, self.size), strict=True))
+
+    def handle(self, **changes: Any) -> Line2D:
+        """Its entry in a legend."""
+        return Line2D([], [], label=self.label, **{**self.line, **changes})
 
 
-# The DEQ is a broad pale line, so that a network that coincides with it is seen on top of it.
+# The DEQ is a broad pale line: a network that coincides with it is seen on top of it.
 NETWORKS = {
     "deq": Look("DEQ", DEQ, "-", "o", 5.0, 9.0),
     "matched": Look("matched", EXPLICIT, "-", "D", 1.8, 5.0),
@@ -73,7 +73,7 @@ _SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def title(name: str) -> str:
-    """A data set's, an activation's or a device's name, as people write it."""
+    """Name of a data set, an activation or a device, as people write it."""
     kind, _, setting = name.partition(":")
     if kind == "leaky_relu":
         return f"leaky ReLU{f' {setting}' * bool(setting)}"
@@ -81,42 +81,30 @@ def title(name: str) -> str:
 
 
 def in_order(found: Iterable[Any], order: Sequence[Any]) -> list[Any]:
-    """Those of `order` first, the others after them."""
+    """The distinct items, those of `order` first, the others sorted after them."""
     there = set(found)
     return [item for item in order if item in there] + sorted(there - set(order))
 
 
 def number(values: Mapping[str, Any], *path: str) -> float | None:
-    """The number at values[path[0]][path[1]]…; None where there is none."""
+    """The finite number at values[path[0]][path[1]]…, or None."""
     found: Any = values
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else None
 
 
-def gather(
-    records: Iterable[Record], x: Callable[[Record], float], y: Callable[[Record], float | None]
-) -> dict[float, list[float]]:
-    """The numbers y, over seeds, at every x, from left to right."""
-    found: dict[float, list[float]] = {}
-    for record in records:
-        value = y(record)
-        if value is not None:
-            found.setdefault(x(record), []).append(value)
-    return dict(sorted(found.items()))
-
-
 def positive(points: Mapping[float, Sequence[float]]) -> dict[float, list[float]]:
-    """Those whose mean a logarithmic axis can show."""
+    """The points whose mean is positive, which a logarithmic axis can show."""
     return {x: list(values) for x, values in points.items() if mean(values).value > 0}
 
 
 def draw_means(axes: Axes, points: Mapping[float, Sequence[float]], look: Look, **changes: Any) -> None:
-    """A line through the means, with their intervals. A bar ends a decade below its mean, where the axis may be logarithmic."""
+    """Draw a line through the means, with their intervals; a bar ends a decade below its mean, for logarithmic axes."""
     if not points:
         return
     means = [mean(values) for values in points.values()]
-    up = [m.spread if math.isfinite(m.spread) else 0.0 for m in means]
+    up = [m.half_width for m in means]
     down = [min(u, 0.9 * abs(m.value)) for u, m in zip(up, means, strict=True)]
     bars = {"elinewidth": 1.3, "ecolor": look.colour}
     axes.errorbar(list(points), [m.value for m in means], [down, up], **{**look.line, **bars, **changes})
@@ -127,6 +115,14 @@ def panels(rows: int, columns: int, width: float, height: float, **shared: Any) 
     figure = Figure(figsize=(columns * width, rows * height + 0.6), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **shared)
     return figure, np.asarray(axes)
+
+
+def outer_labels(axes: NDArray[np.object_], left: str, below: str) -> None:
+    """Label the left column and the bottom row of panels."""
+    for panel in axes[:, 0]:
+        panel.set_ylabel(left)
+    for panel in axes[-1]:
+        panel.set_xlabel(below)
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], columns: int | None = None) -> None:
@@ -141,7 +137,7 @@ def power_of_two(width: float) -> str:
 
 
 def width_axis(axes: Axes, widths: Iterable[float], most: int = 8, infinite: bool = False) -> float:
-    """A logarithmic axis with the widths themselves as ticks, thinned to `most`; where infinity stands, right of all."""
+    """Make a logarithmic axis with the widths as ticks, thinned to `most`; returns the place of infinity, right of all."""
     ticks = sorted(set(widths)) or [1.0]
     end = ticks[-1] * 2.8
     shown = ticks[:: -(-len(ticks) // most)]
@@ -154,24 +150,20 @@ def width_axis(axes: Axes, widths: Iterable[float], most: int = 8, infinite: boo
 
 
 def sample_axis(axes: Axes, counts: Iterable[float], most: int = 6) -> None:
-    """A logarithmic axis with the numbers of samples themselves as ticks."""
+    """Make a logarithmic axis with the numbers of samples as ticks."""
     ticks = sorted(set(counts))
     shown = ticks[:: -(-len(ticks) // most)]
     _log_ticks(axes, shown, [f"{tick:g}" for tick in shown])
 
 
 def plain_log(axis: Axis, formatter: Formatter | None = None) -> None:
-    """Ticks of a logarithmic axis whose limits stand: 1, 2, 5, 10 … over a short span, powers of ten over a long one."""
+    """Set ticks of a logarithmic axis with fixed limits: 1, 2, 5, 10 … over a short span, powers of ten over a long one."""
     across = axis is axis.axes.xaxis
     low, high = axis.axes.get_xlim() if across else axis.axes.get_ylim()
     decades = math.log10(high / low)
-    subs = (
-        (1.0,)
-        if decades > (1.8 if across else 2.3)
-        else (1.0, 2.0, 5.0)
-        if decades > 0.5
-        else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
-    )
+    subs: tuple[float, ...] = (1.0, 2.0, 5.0) if decades > 0.5 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+    if decades > (1.8 if across else 2.3):
+        subs = (1.0,)
     axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter(formatter or FuncFormatter(lambda value, _: _plain(value)))
     axis.set_minor_formatter(NullFormatter())

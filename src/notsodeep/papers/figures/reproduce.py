@@ -6,22 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from notsodeep.figures.style import style
 from notsodeep.papers.figures.accuracy import accuracy_drawings
-from notsodeep.papers.figures.constructions import sawtooth_drawings, steep_drawings
+from notsodeep.papers.figures.constructions import built_drawings, sawtooth_drawings, steep_drawings, weight_drawings
 from notsodeep.papers.figures.contests import contest_drawings
 from notsodeep.papers.figures.cost import cost_drawings
 from notsodeep.papers.figures.drawing import Drawing
-from notsodeep.papers.figures.features import feature_drawings
-from notsodeep.papers.figures.kernel_gap import kernel_gap_drawings
-from notsodeep.papers.figures.saliency import drawings_w7
-from notsodeep.papers.figures.spectra import spectra_drawings
-from notsodeep.papers.figures.weights import built_drawings, weight_drawings
+from notsodeep.papers.figures.features import feature_drawings, saliency_drawings
+from notsodeep.papers.figures.kernels import kernel_gap_drawings, spectra_drawings
 from notsodeep.papers.records import Record
 
 __all__ = ["Drawing", "drawings"]
 
 
 def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[Drawing]:
-    """The figures of an experiment, from the records of all of them by name; [] where there is nothing to draw."""
+    """The figures of an experiment, from the records of all experiments by name; [] where there is nothing to draw."""
     own = list(records.get(experiment, []))
     if not own:
         return []
@@ -46,6 +43,6 @@ def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[D
             case "W6":
                 return feature_drawings(own)
             case "W7":
-                return drawings_w7(own)
+                return saliency_drawings(own)
             case _:
                 return []

@@ -1,9 +1,9 @@
-"""A DEQ's kernel beside its rivals: norms of the differences, spectra, leading eigenvectors. Shared by L2, L3 and L4."""
+"""A DEQ's kernel against its rivals: norms of the differences, spectra, leading eigenvectors. Shared by L2, L3 and L4."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,12 +12,12 @@ from torch import Tensor
 from notsodeep.data.sources import load
 from notsodeep.kernels.compare import best_scaled_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
-from notsodeep.linalg.eigen import spectral_norm, top_eigenvectors
+from notsodeep.linalg.eigen import spectral_norm, top_eigenpairs
 from notsodeep.matching.design import design
 from notsodeep.papers.claims import Claim, about
 from notsodeep.papers.experiment import Values
-from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import Estimate, format_number, mean, of_one_run
+from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.statistics import Estimate, format_number, mean
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics, tau0
@@ -28,8 +28,8 @@ _CURVE_REACH, _CURVE_POINTS = 3.0, 121
 
 @dataclass(frozen=True)
 class Unit:
-    """`data` is gmm (n samples of p features) or mnist, of which n sixes and eights are taken; `unit_norm` divides each sample
-    by its norm."""
+    """One comparison. `data` is gmm (n samples of p features) or mnist (n sixes and eights); `unit_norm` divides each sample by
+    its norm."""
 
     data: str
     n: int
@@ -40,10 +40,14 @@ class Unit:
     seed: int
     unit_norm: bool = False
 
+    @property
+    def cost(self) -> float:
+        return float(3.0 + 150.0 * (self.n / 6000) ** 2.7)
+
 
 @dataclass(frozen=True)
 class Sizes:
-    """The mixture's n and p, and the number of images."""
+    """Settings: the mixture's n and p, the number of images, σ_a², and how many seeds of each."""
 
     mixture_n: int = 800
     mixture_p: int = 1000
@@ -52,10 +56,14 @@ class Sizes:
     mixture_seeds: int = 5
     image_seeds: int = 2
 
+    def quick(self) -> Sizes:
+        """The same with fewer images and seeds."""
+        return replace(self, images=1500, mixture_seeds=2, image_seeds=1)
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """x sorted by class, y the classes as 0 and 1, and the class statistics that the theorem needs."""
+    """Samples x sorted by class, their classes y (0 and 1), and the class statistics of the theorem."""
 
     x: Tensor
     y: Tensor
@@ -64,6 +72,7 @@ class Samples:
 
 
 def samples(unit: Unit, device: torch.device) -> Samples:
+    """The samples of a unit, on the device."""
     if unit.data == "gmm":
         mixture = GaussianMixture.two_classes(unit.p)
         x, y = mixture.sample(unit.n, torch.Generator().manual_seed(unit.seed))
@@ -84,18 +93,20 @@ def samples(unit: Unit, device: torch.device) -> Samples:
 def compare(
     reference: Mapping[str, Tensor], rivals: Mapping[str, Mapping[str, Tensor]], given: Samples, pictures: bool
 ) -> Values:
-    """For each kernel: ‖K*‖, and of each rival the norms of the difference and |⟨v_i, v_i*⟩| of the leading eigenvectors; with
-    `pictures` the spectra too, and the eigenvectors at up to 600 evenly spaced samples."""
+    """‖K*‖ of each kernel, and for each rival the norms of the difference and |⟨v_i, v_i*⟩| of the leading eigenvectors.
+
+    With `pictures` also the spectra, and the eigenvectors at up to 600 evenly spaced samples.
+    """
     shown = torch.linspace(0, len(given.x) - 1, min(len(given.x), _SHOWN) if pictures else 0).round().long()
     kernels = {}
     for name, exact in reference.items():
         norm, size = spectral_norm(exact), float(exact.norm())
-        _, vectors = top_eigenvectors(exact, _VECTORS)
+        vectors = top_eigenpairs(exact, _VECTORS).vectors
         described: Values = {}
         for rival, theirs in rivals.items():
             other = theirs[name]
             gap = spectral_norm(exact - other)
-            _, columns = top_eigenvectors(other, _VECTORS)
+            columns = top_eigenpairs(other, _VECTORS).vectors
             described[rival] = {
                 "absolute": gap,
                 "relative": gap / norm,
@@ -114,8 +125,8 @@ def compare(
 
 
 def compare_designs(unit: Unit, device: torch.device, more: Callable[[Implicit, float], dict[str, Explicit]]) -> Values:
-    """The DEQ against the network designed for it, the plain one of as many layers, as it is and times its best factor, and
-    what `more` adds."""
+    """The DEQ against the network designed for it, the plain one of as many layers (as it is, and times its best factor), and
+    the networks that `more` adds."""
     given = samples(unit, device)
     net, radius = Implicit(unit.activation, unit.var_a, unit.var_b), tau0(given.x)
     found = design(net, tau0=radius)
@@ -135,17 +146,16 @@ def compare_designs(unit: Unit, device: torch.device, more: Callable[[Implicit, 
 
 
 def kernels_of(net: Network, x: Tensor, radius: float | None = None) -> dict[str, Tensor]:
+    """Both exact kernels, by name."""
     both = exact_kernels(net, x, tau0=radius)
     return {"conjugate": both.conjugate, "tangent": both.tangent}
 
 
-def units(
-    sizes: Sizes, mixture_activation: str, image_activation: str, norms: tuple[bool, ...] = (False,)
-) -> list[Unit]:
-    """The mixture and MNIST's sixes and eights, with the norms as they are and, where asked, of one."""
+def units(sizes: Sizes, *, mixture: str, images: str, norms: tuple[bool, ...] = (False,)) -> list[Unit]:
+    """Units of the mixture and of MNIST's sixes and eights, each with its activation, for each `unit_norm` in `norms`."""
     data = (
-        ("gmm", sizes.mixture_n, sizes.mixture_p, mixture_activation, sizes.mixture_seeds),
-        ("mnist", sizes.images, 784, image_activation, sizes.image_seeds),
+        ("gmm", sizes.mixture_n, sizes.mixture_p, mixture, sizes.mixture_seeds),
+        ("mnist", sizes.images, 784, images, sizes.image_seeds),
     )
     return [
         Unit(name, n, p, activation, sizes.var_a, 1.0 - sizes.var_a, seed, unit_norm)
@@ -155,17 +165,13 @@ def units(
     ]
 
 
-def cost(unit: Unit) -> float:
-    return float(3.0 + 150.0 * (unit.n / 6000) ** 2.7)
-
-
 def comparable(records: Sequence[Record]) -> list[Record]:
-    """Of one size for each kind of data."""
+    """The records of one size for each kind of data."""
     return of_one_run(records, ("data", "unit_norm"), ("n", "p", "activation", "var_a", "var_b"))
 
 
 def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bool = False) -> Estimate | None:
-    """‖G* − G‖ over the seeds, or None where there is no such record."""
+    """‖G* − G‖ over the seeds; None without such a record."""
     found: list[float] = [
         record.values["kernels"]["conjugate"]["rivals"][rival]["absolute"]
         for record in records
@@ -176,31 +182,26 @@ def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bo
 
 @dataclass(frozen=True)
 class Printed:
-    """A norm ‖G* − G‖ that the paper prints, and the n of it."""
+    """A norm ‖G* − G‖ that the paper prints, and its n."""
 
     norm: float
     n: int
 
-    def claim(self, id: str, claim: str, records: Sequence[Record], data: str, rival: str, command: str) -> list[Claim]:
-        """That ours is about that, or less. The norm of a kernel grows like n: at another n the bound is theirs times the
-        ratio of the two."""
+    def claim(self, id: str, claim: str, records: Sequence[Record], data: str, rival: str) -> list[Claim]:
+        """The claim that ours is about that, or less.
+
+        The norm of a kernel grows like n: at another n the bound is the paper's times the ratio of the two.
+        """
         ours = absolute_gap(records, data, rival)
         if ours is None:
             return []
         n = next(record.config["n"] for record in records if record.config["data"] == data)
         bound = self.norm * n / self.n
         where = f"(n = {n})" if n == self.n else f"(n = {n}, to be held against {bound:.2g})"
-        return [
-            Claim(
-                id=id,
-                claim=claim,
-                paper=f"≈ {self.norm:g} (n = {self.n})",
-                ours=f"{format_number(ours.value)} {where}",
-                spread=ours.spelt(".2g", "draw"),
-                verdict=about(ours.value, bound, ours.half_width),
-                command=command,
-            )
-        ]
+        paper, text = f"≈ {self.norm:g} (n = {self.n})", f"{format_number(ours.value)} {where}"
+        verdict = about(ours.value, bound, ours.half_width)
+        spread = ours.spelt(".2g", "draw")
+        return [Claim(id=id, claim=claim, paper=paper, ours=text, spread=spread, verdict=verdict)]
 
 
 def _spectrum(kernel: Tensor, vectors: Tensor, shown: Tensor) -> Values:
@@ -223,5 +224,5 @@ def _curves(net: Implicit, explicit: Explicit, radius: float) -> dict[str, Any]:
 
 
 def _short(value: float) -> float:
-    """With as many digits as a picture can show."""
+    """The value in as many digits as a picture can show."""
     return float(f"{value:.{_DIGITS - 1}e}")

@@ -13,8 +13,8 @@ from notsodeep.kernels.structured.equivalent import equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.papers.claims import Claim, Verdict, at_most, holds
 from notsodeep.papers.experiment import Experiment, Records, Values
-from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import Estimate, format_number, mean, of_one_setting, signed, slope
+from notsodeep.papers.records import Record, of_one_setting
+from notsodeep.papers.statistics import Estimate, format_number, mean, over_seeds, signed, slope
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics
@@ -24,7 +24,7 @@ KERNELS = {"conjugate": "CK", "preactivation": "NTK as in the paper", "tangent":
 
 @dataclass(frozen=True)
 class Config:
-    """`ratio` is p/n: 0.8 in the authors' talk; their preprint and code have p = 1000 for n = 800, 1.25."""
+    """Settings. A ratio is p/n: 0.8 in the authors' talk; their preprint and code have p = 1000 for n = 800, so 1.25."""
 
     activations: tuple[str, ...] = ("tanh", "relu", "leaky_relu:0.01", "elu", "swish")
     sizes: tuple[int, ...] = (200, 400, 800, 1600, 3200, 6400)
@@ -35,6 +35,8 @@ class Config:
 
 @dataclass(frozen=True)
 class Unit:
+    """One draw of n samples in p dimensions."""
+
     activation: str
     n: int
     p: int
@@ -42,9 +44,13 @@ class Unit:
     var_b: float
     seed: int
 
+    @property
+    def cost(self) -> float:
+        return float(0.2 + 4.0 * (self.n / 1600) ** 2.7)
+
 
 def units(config: Config) -> list[Unit]:
-    """The small sizes first."""
+    """The units, small sizes first."""
     return [
         Unit(name, n, round(ratio * n), config.var_a, 1.0 - config.var_a, seed)
         for n in sorted(config.sizes)
@@ -55,7 +61,7 @@ def units(config: Config) -> list[Unit]:
 
 
 def run(unit: Unit, device: torch.device) -> Values:
-    """‖K* − K̄‖/‖K*‖ in operator norm for each kernel, K̄ the theorem's and the sharp one."""
+    """‖K* − K̄‖/‖K*‖ in operator norm for each kernel, with K̄ the theorem's kernel and the sharp one."""
     mixture = GaussianMixture.two_classes(unit.p)
     x, y = mixture.sample(unit.n, torch.Generator().manual_seed(unit.seed))
     x = x.to(device)
@@ -73,22 +79,14 @@ def run(unit: Unit, device: torch.device) -> Values:
     }
 
 
-def cost(unit: Unit) -> float:
-    return float(0.2 + 4.0 * (unit.n / 1600) ** 2.7)
-
-
 def gaps(records: Sequence[Record], activation: str, kernel: str, form: str, ratio: float) -> dict[int, list[float]]:
     """The gaps of all seeds by n, at one p/n."""
-    found: dict[int, list[float]] = {}
-    for record in records:
-        config = record.config
-        if config["activation"] == activation and has_ratio(record, ratio):
-            found.setdefault(config["n"], []).append(record.values[kernel][form])
-    return dict(sorted(found.items()))
+    own = [record for record in records if record.config["activation"] == activation and has_ratio(record, ratio)]
+    return over_seeds(own, lambda record: int(record.config["n"]), lambda record: float(record.values[kernel][form]))
 
 
 def has_ratio(record: Record, ratio: float) -> bool:
-    """p/n, up to the rounding of p."""
+    """Whether a record has this p/n, up to the rounding of p."""
     return abs(float(record.config["p"]) / float(record.config["n"]) - ratio) < 0.02
 
 
@@ -104,58 +102,47 @@ def ratios(records: Sequence[Record]) -> list[float]:
     return sorted(set(seen), key=lambda ratio: (-seen.count(ratio), ratio))
 
 
-def claims(every: Records, command: str) -> list[Claim]:
-    if not every["L1"]:
-        return []
+def claims(every: Records) -> list[Claim]:
     records = of_one_setting(every["L1"], ("var_a",))
     ratio = ratios(records)[0]
     found = []
     for name in dict.fromkeys(record.config["activation"] for record in records):
-        for kernel, title in KERNELS.items():
+        for kernel in KERNELS:
             by_size = gaps(records, name, kernel, "equivalent", ratio)
             if len(by_size) >= 2:
-                found.append(_rate(name, kernel, title, by_size, ratio, command))
-    return found + _sharper(records, ratio, command)
+                found.append(_rate(name, kernel, by_size, ratio))
+    return found + _sharper(records, ratio)
 
 
-def _rate(name: str, kernel: str, title: str, by_size: dict[int, list[float]], ratio: float, command: str) -> Claim:
-    """The claim is about large n, so the upper half of the sizes decides; the slope over all of them stands beside it."""
+def _rate(name: str, kernel: str, by_size: dict[int, list[float]], ratio: float) -> Claim:
+    """The claim is about large n, so the upper half of the sizes decides; the slope over all of them is given too."""
     sizes = list(by_size)
     upper = {n: by_size[n] for n in sizes[(len(sizes) - 1) // 2 :]}
     late, whole = fitted(upper), fitted(by_size)
     where = f"n = {min(upper)} … {max(upper)}"
     return Claim(
         id=f"L1.{name}.{kernel}",
-        claim=f"{name}: the gap of the {title} falls like n^(−1/2) or faster (p/n = {ratio:g})",
+        claim=f"{name}: the gap of the {KERNELS[kernel]} falls like n^(−1/2) or faster (p/n = {ratio:g})",
         paper="slope ≤ −0.5",
         ours=f"slope {signed(late.value, 3)} for {where}; {signed(whole.value, 3)} from n = {min(sizes)}",
         spread=late.spelt(".3f", "draw"),
         verdict=at_most(late.value, -0.5, late.half_width),
-        command=command,
     )
 
 
-def _sharper(records: list[Record], ratio: float, command: str) -> list[Claim]:
-    """Ours, beside the theorem: how many times closer the label-free kernel is at the largest n."""
+def _sharper(records: list[Record], ratio: float) -> list[Claim]:
+    """Our claims: how many times closer the label-free kernel is than the theorem's, at the largest n."""
     largest = max(record.config["n"] for record in records)
     at = [record for record in records if record.config["n"] == largest and has_ratio(record, ratio)]
-    found = []
-    for kernel, title in KERNELS.items():
+    draws, found = len({record.config["seed"] for record in at}), []
+    for kernel, title in KERNELS.items() if at else ():
         factors = [r.values[kernel]["equivalent"] / r.values[kernel]["sharp"] for r in at]
         gap = mean([r.values[kernel]["sharp"] for r in at])
-        if not factors:
-            continue
-        found.append(
-            Claim(
-                id=f"L1.sharp.{kernel}",
-                claim=f"The label-free kernel of notsodeep is closer to the exact {title} than the theorem's, n = {largest}",
-                paper="—",
-                ours=f"{min(factors):.0f} to {max(factors):.0f} times closer; gap {format_number(gap.value)} on average",
-                spread=f"{len({r.config['seed'] for r in at})} draws, all activations",
-                verdict=Verdict.sharper if min(factors) > 1.0 else holds(False),
-                command=command,
-            )
-        )
+        claim = f"The label-free kernel of notsodeep is closer to the exact {title} than the theorem's, n = {largest}"
+        ours = f"{min(factors):.0f} to {max(factors):.0f} times closer; gap {format_number(gap.value)} on average"
+        verdict = Verdict.sharper if min(factors) > 1.0 else holds(False)
+        spread = f"{draws} draws, all activations"
+        found.append(Claim(id=f"L1.sharp.{kernel}", claim=claim, ours=ours, spread=spread, verdict=verdict))
     return found
 
 
@@ -185,11 +172,10 @@ L1 = Experiment(
     name="L1",
     title="Error of the equivalent kernels against n",
     shows="On the two-class Gaussian mixture the distance between a DEQ's exact kernels and the theorem's falls as n grows.",
+    units=units,
     quick=replace(Config(), sizes=(200, 400, 800, 1600), seeds=3, ratios=(0.8,)),
     full=Config(),
-    units=units,
     run=run,
-    cost=cost,
-    claims=claims,
-    notes=notes,
+    judge=claims,
+    remark=notes,
 )

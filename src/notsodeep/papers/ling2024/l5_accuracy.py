@@ -1,9 +1,9 @@
-"""L5: test accuracy against width, and what tells the networks apart. Ref: [ling2024] section 6, Figure 5."""
+"""L5: test accuracy against width, at infinite width, and with all weights trained. Ref: [ling2024] section 6, Figure 5."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,32 +11,28 @@ from torch.nn import functional
 
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import conjugate_kernel, exact_kernels
+from notsodeep.linalg.ridge import KernelSpectrum
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, score
 from notsodeep.models.training.readout import BATCH, RIDGES, fit_readout, in_batches, scale_to_logits
-from notsodeep.papers.experiment import Experiment, Values
+from notsodeep.papers.experiment import Experiment, Values, from_config
 from notsodeep.papers.ling2024 import l5_width
 from notsodeep.papers.ling2024.l5_claims import claims, notes
-from notsodeep.papers.ling2024.l5_width import FiniteUnit, InfiniteUnit, Unit
+from notsodeep.papers.ling2024.l5_width import FiniteUnit, InfiniteUnit, Training, Unit
 from notsodeep.papers.ling2024.rivals import load_task, networks
 
 _RATES = {"cifar10-vgg19": 0.1}  # of SGD; 1 elsewhere
 _TRAINED_RATE = 1e-2  # of Adam
 
 
-@dataclass(frozen=True)
-class Config:
-    """`train` and `test` are numbers of samples, 0 for all; `trained_epochs` = 0 leaves training of all weights out."""
+@dataclass(frozen=True, kw_only=True)
+class Config(Training):
+    """Settings; `trained_epochs` = 0 leaves out the training of all weights."""
 
     data: tuple[str, ...] = ("mnist", "fashion-mnist", "cifar10-vgg19")
     activations: tuple[str, ...] = ("tanh", "relu")
     widths: tuple[int, ...] = tuple(2**k for k in range(5, 14))
     seeds: int = 3
-    train: int = 0
-    test: int = 0
-    epochs: int = 100
-    batch: int = 128
-    var_a: float = 0.2
     infinite_samples: int = 4000
     trained_width: int = 1024
     trained_epochs: int = 5
@@ -44,26 +40,26 @@ class Config:
 
 
 def units(config: Config) -> list[Unit]:
-    """Infinite width first, then the narrow ones, then those with all weights trained."""
-    rows = [(data, activation) for data in config.data for activation in config.activations]
-    var_a, n = config.var_a, config.infinite_samples
-
-    def finite(kind: str, data: str, phi: str, width: int, rate: float, epochs: int, seed: int) -> FiniteUnit:
-        return FiniteUnit(kind, data, phi, var_a, width, config.train, config.test, rate, config.batch, epochs, seed)
-
-    found: list[Unit] = [InfiniteUnit("infinite", data, phi, var_a, n, n) for data, phi in rows]
-    found += [
-        finite("width", data, phi, width, _RATES.get(data, 1.0), config.epochs, seed)
-        for width in sorted(config.widths)
-        for data, phi in rows
-        for seed in range(config.seeds)
+    """Infinite width first, then the narrow networks, then those with all weights trained."""
+    rows = [{"data": data, "activation": activation} for data in config.data for activation in config.activations]
+    limit = {"train": config.infinite_samples, "test": config.infinite_samples}
+    trained = {"width": config.trained_width, "rate": _TRAINED_RATE, "epochs": config.trained_epochs}
+    return [
+        *(from_config(InfiniteUnit, config, **row, **limit) for row in rows),
+        *(
+            from_config(
+                FiniteUnit, config, kind="width", **row, width=width, rate=_RATES.get(row["data"], 1.0), seed=seed
+            )
+            for width in sorted(config.widths)
+            for row in rows
+            for seed in range(config.seeds)
+        ),
+        *(
+            from_config(FiniteUnit, config, kind="trained", **row, seed=seed, **trained)
+            for row in rows
+            for seed in range(config.trained_seeds if config.trained_epochs else 0)
+        ),
     ]
-    found += [
-        finite("trained", data, phi, config.trained_width, _TRAINED_RATE, config.trained_epochs, seed)
-        for data, phi in rows
-        for seed in range(config.trained_seeds if config.trained_epochs else 0)
-    ]
-    return found
 
 
 def run(unit: Unit, device: torch.device) -> Values:
@@ -72,18 +68,8 @@ def run(unit: Unit, device: torch.device) -> Values:
     return {"width": l5_width.run, "trained": run_trained}[unit.kind](unit, device)
 
 
-def cost(unit: Unit) -> float:
-    if isinstance(unit, InfiniteUnit):
-        return float(1.0 + 30.0 * (unit.train / 4000) ** 2)
-    n = (unit.train or 60_000) / 10_000
-    if unit.kind == "trained":
-        return float(6.0 * n * unit.epochs * (unit.width / 1024) ** 1.7)
-    # Readouts by SGD grow with the width, features and the closed form with its square.
-    return 1.0 + n * (0.06 * unit.epochs * (1.0 + unit.width / 512) + 6.0 * (unit.width / 1024) ** 2)
-
-
 def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
-    """Gaps of both kernels; accuracy, agreement and distance of kernel regression's predictions, all with one ridge."""
+    """Gaps of both kernels; accuracy, agreement and distance of kernel regression's predictions, all with the same ridge."""
     task = load_task(unit.data, 0, 0, device).first(unit.train, unit.test)
     nets, x, test_x = networks(unit.activation, unit.var_a), task.x.double(), task.test_x.double()
     both = {"deq": exact_kernels(nets.deq, x, tau0=1.0)}
@@ -111,23 +97,17 @@ def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
 
 
 def _solved(gram: Tensor, wanted: Tensor, level: float) -> Tensor:
+    """(K + λ)⁻¹ wanted."""
     shifted = gram.clone()
     shifted.diagonal().add_(level)
     return torch.cholesky_solve(wanted, torch.linalg.cholesky(shifted))
 
 
 def _best_level(gram: Tensor, wanted: Tensor) -> float:
-    """The ridge with the smallest leave-one-out error: α_i/(K + λ)⁻¹_ii is what a fit without sample i misses it by."""
-    values, vectors = torch.linalg.eigh(gram)
-    along, mean = vectors.T @ wanted, float(values.clamp(min=0.0).mean())
-
-    def error(level: float) -> float:
-        inverse = 1.0 / (values.clamp(min=0.0) + level)
-        missed = (vectors @ (inverse[:, None] * along)) / (vectors.square() @ inverse)[:, None]
-        return float(missed.square().sum())
-
-    levels: list[float] = [ridge * mean for ridge in RIDGES]
-    return min(levels, key=error)
+    """The ridge with the smallest leave-one-out error."""
+    spectrum = KernelSpectrum.of(gram, wanted)
+    levels: list[float] = [ridge * float(spectrum.values.mean()) for ridge in RIDGES]
+    return min(levels, key=spectrum.left_out)
 
 
 def run_trained(unit: FiniteUnit, device: torch.device) -> Values:
@@ -136,7 +116,7 @@ def run_trained(unit: FiniteUnit, device: torch.device) -> Values:
     accuracy, seconds = {}, {}
     for name in ("deq", "matched", "plain"):
         nets, inputs = networks(unit.activation, unit.var_a), task.x.shape[1]
-        module = nets.module(name, inputs, unit.width, unit.seed, task.classes, tol=None).to(device)
+        module = nets.module(name, inputs, unit.width, unit.seed, task.classes, paper_solver=False).to(device)
         began, draw = time.perf_counter(), torch.Generator().manual_seed(unit.seed)
         fit_readout(module, Batches(task.x, task.y, BATCH))
         scale_to_logits(module, Batches(task.x, task.y, BATCH, draw))
@@ -152,8 +132,8 @@ L5 = Experiment(
     title="Test accuracy against width, and beyond accuracy",
     shows="With random weights and a trained readout, a DEQ and the explicit network matched to it reach the same test "
     "accuracy from some hundreds of units on; what tells them apart from other networks is not accuracy.",
-    quick=replace(
-        Config(),
+    units=units,
+    quick=Config(
         widths=(32, 128, 512, 1024),
         seeds=2,
         train=10_000,
@@ -163,9 +143,7 @@ L5 = Experiment(
         trained_epochs=0,
     ),
     full=Config(),
-    units=units,
     run=run,
-    cost=cost,
-    claims=claims,
-    notes=notes,
+    judge=claims,
+    remark=notes,
 )

@@ -1,4 +1,4 @@
-"""L5: what follows from its records."""
+"""L5: the paper's accuracies, and the claims and notes that follow from the records."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from typing import Any
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Records
-from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import Estimate, format_number, mean, of_one_run, signed
+from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.statistics import Estimate, format_number, mean, over_seeds, signed
 
-_CLOSE, _WIDE = 0.01, 2**8
-_ENOUGH = 50_000  # training samples, as many as the paper's code takes
-_TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10-vgg19": "CIFAR-10 features"}
-
-
-_RUN = ("train", "test", "rate", "batch", "epochs", "var_a")
 LARGEST_WIDTH, SMALLEST_WIDTH = 2**12, 2**5
 ACCURACY: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
     ("mnist", "tanh"): {"matched": (0.760, 0.917), "deq": (0.757, 0.918), "plain": (0.775, 0.905)},
@@ -26,11 +20,16 @@ ACCURACY: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
     ("cifar10-vgg19", "tanh"): {"matched": (0.759, 0.846), "deq": (0.745, 0.845), "plain": (0.755, 0.845)},
     ("cifar10-vgg19", "relu"): {"matched": (0.623, 0.835), "deq": (0.677, 0.840), "plain": (0.501, 0.760)},
 }
-"""Test accuracy [ling2024] of each network at widths 2⁵ and 2¹², readout trained. CIFAR-10's features are theirs, not ours."""
+"""Test accuracy in [ling2024] at widths 2⁵ and 2¹², readout trained. The features of CIFAR-10 are theirs, not ours."""
+
+_TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10-vgg19": "CIFAR-10 features"}
+_RUN = ("train", "test", "rate", "batch", "epochs", "var_a")
+_CLOSE, _WIDE = 0.01, 2**8
+_ENOUGH = 50_000  # training samples: as many as the paper's code takes
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:
-    """On as many samples and trained in one way, for each kind, data set and activation."""
+    """The records of one run for each kind, data set and activation: as many samples, trained in the same way."""
     return of_one_run(records, ("kind", "data", "activation"), _RUN)
 
 
@@ -40,15 +39,13 @@ def accuracies(records: Sequence[Record], data: str, activation: str, how: str, 
 
 
 def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Estimate]:
-    """By how much the first network is ahead of the second, by width: seed by seed, as both saw the same samples."""
+    """Lead of the first network over the second, by width: seed by seed, because both saw the same samples."""
     return _by_width(records, lambda accuracy: accuracy[how][first] - accuracy[how][second])
 
 
 def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Estimate]:
-    found: dict[int, list[float]] = {}
-    for record in records:
-        found.setdefault(record.config["width"], []).append(value(record.values["accuracy"]))
-    return {width: mean(values) for width, values in sorted(found.items())}
+    found = over_seeds(records, lambda r: int(r.config["width"]), lambda r: value(r.values["accuracy"]))
+    return {width: mean(values) for width, values in found.items()}
 
 
 def _of_kind(records: Sequence[Record], kind: str, data: str, activation: str) -> list[Record]:
@@ -58,32 +55,32 @@ def _of_kind(records: Sequence[Record], kind: str, data: str, activation: str) -
 
 @dataclass(frozen=True)
 class _Row:
-    """One row of the paper's table, and the command that makes it again."""
+    """One row of the paper's table, with all records."""
 
     data: str
     activation: str
     records: tuple[Record, ...]
-    command: str
 
     def of(self, kind: str) -> list[Record]:
         return _of_kind(self.records, kind, self.data, self.activation)
 
     def as_the_paper(self) -> list[Record]:
-        """Those of its largest width, where as many samples were trained on."""
+        """The records of the paper's largest width, if trained on as many samples."""
         at = [record for record in self.of("width") if record.config["width"] == LARGEST_WIDTH]
         return at if _as_many_samples(at) else []
 
-    def claim(self, name: str, claim: str, paper: str, ours: str, spread: str, found: bool) -> Claim:
+    def claim(self, name: str, claim: str, ours: str, spread: str, found: bool, *, paper: str = "—") -> Claim:
         title = f"{_TITLES.get(self.data, self.data)}, {self.activation}: {claim}"
-        return Claim(f"L5.{self.data}.{self.activation}.{name}", title, paper, ours, spread, holds(found), self.command)
+        id = f"L5.{self.data}.{self.activation}.{name}"
+        return Claim(id=id, claim=title, paper=paper, ours=ours, spread=spread, verdict=holds(found))
 
 
-def claims(every: Records, command: str) -> list[Claim]:
+def claims(every: Records) -> list[Claim]:
     records = comparable(every["L5"])
     seen = {(record.config["data"], record.config["activation"]) for record in records}
     found = []
     for data, activation in [row for row in ACCURACY if row in seen] + sorted(seen - set(ACCURACY)):
-        row = _Row(data, activation, tuple(records), command)
+        row = _Row(data, activation, tuple(records))
         found += [*_levels(row), *_close(row), *_plain(row), *_infinite(row), *_trained(row)]
     return found
 
@@ -96,9 +93,9 @@ def _levels(row: _Row) -> list[Claim]:
     found = []
     for net, title in (("deq", "DEQ"), ("matched", "matched network")):
         paper, ours = theirs[net][1], mean([record.values["accuracy"]["sgd"][net] for record in at])
-        claim = f"test accuracy of the {title}, m = 2¹² (within {_CLOSE:g})"
+        claim, spread = f"test accuracy of the {title}, m = 2¹² (within {_CLOSE:g})", ours.spelt(".4f", "seed")
         close = abs(ours.value - paper) <= _CLOSE
-        found.append(row.claim(net, claim, f"{paper:.3f}", f"{ours.value:.4f}", ours.spelt(".4f", "seed"), close))
+        found.append(row.claim(net, claim, f"{ours.value:.4f}", spread, close, paper=f"{paper:.3f}"))
     return found
 
 
@@ -111,18 +108,18 @@ def _close(row: _Row) -> list[Claim]:
     far = [width for width, gap in gaps.items() if abs(gap.value) > _CLOSE]
     since = next((width for width in gaps if not far or width > max(far)), None)
     where = f"; less from m = {since} on" if far and since else ""
-    bound, title = f"≤ {_CLOSE:g}", f"matched network and DEQ within {_CLOSE:g} of each other"
-    return [
-        row.claim(name, f"{title}, {text}", bound, ours, gaps[m].spelt(".4f", "seed"), abs(gaps[m].value) <= _CLOSE)
-        for name, text, m, ours in (
-            ("gap", f"m = {at}", at, signed(gaps[at].value, 4)),
-            (
-                "every-gap",
-                "every width from 2⁸",
-                worst,
-                f"largest {signed(gaps[worst].value, 4)}, at m = {worst}{where}",
-            ),
+    largest = f"largest {signed(gaps[worst].value, 4)}, at m = {worst}{where}"
+
+    def within(name: str, text: str, width: int, ours: str) -> Claim:
+        claim, spread = (
+            f"matched network and DEQ within {_CLOSE:g} of each other, {text}",
+            gaps[width].spelt(".4f", "seed"),
         )
+        return row.claim(name, claim, ours, spread, abs(gaps[width].value) <= _CLOSE, paper=f"≤ {_CLOSE:g}")
+
+    return [
+        within("gap", f"m = {at}", at, signed(gaps[at].value, 4)),
+        within("every-gap", "every width from 2⁸", worst, largest),
     ]
 
 
@@ -134,33 +131,25 @@ def _plain(row: _Row) -> list[Claim]:
     paper, ahead = theirs["deq"][1] - theirs["plain"][1], _ahead(at, "sgd", "deq", "plain")[LARGEST_WIDTH]
     rescaled = _ahead(at, "sgd", "deq", "rescaled")[LARGEST_WIDTH].value
     closed = _ahead(at, "ridge", "deq", "plain")[LARGEST_WIDTH].value
-    text = (
+    ours = (
         f"{signed(ahead.value, 4)}; {signed(rescaled, 4)} when the plain features are rescaled; {signed(closed, 4)} with a "
         "ridge readout"
     )
     claim = f"the DEQ's lead over the plain network, SGD readout, m = 2¹² (within {_CLOSE:g})"
-    found = abs(ahead.value - paper) <= _CLOSE
-    return [row.claim("plain", claim, signed(paper, 3), text, ahead.spelt(".4f", "seed"), found)]
+    close = abs(ahead.value - paper) <= _CLOSE
+    return [row.claim("plain", claim, ours, ahead.spelt(".4f", "seed"), close, paper=signed(paper, 3))]
 
 
 def _infinite(row: _Row) -> list[Claim]:
-    """Ours: at infinite width, where no draw of weights blurs it, who predicts what the DEQ does."""
+    """Our claim: at infinite width, where no draw of weights blurs it, which network predicts as the DEQ does."""
     if not (records := row.of("infinite")):
         return []
     gap, same = records[0].values["prediction_gap"], records[0].values["agreement"]
     shown = {net: f"{format_number(gap[net])} and {same[net]:.2%}" for net in ("matched", "plain", "rescaled")}
     claim = "at infinite width the matched network's kernel regression is nearer to the DEQ's than the plain network's"
-    text = f"distance and same answers: {shown['matched']}; plain {shown['plain']}; rescaled {shown['rescaled']}"
-    return [
-        row.claim(
-            "infinite",
-            claim,
-            "—",
-            text,
-            f"{records[0].config['train']} samples",
-            gap["matched"] < min(gap["plain"], gap["rescaled"]),
-        )
-    ]
+    ours = f"distance and same answers: {shown['matched']}; plain {shown['plain']}; rescaled {shown['rescaled']}"
+    nearer = gap["matched"] < min(gap["plain"], gap["rescaled"])
+    return [row.claim("infinite", claim, ours, f"{records[0].config['train']} samples", nearer)]
 
 
 def _trained(row: _Row) -> list[Claim]:
@@ -170,16 +159,16 @@ def _trained(row: _Row) -> list[Claim]:
     claim = f"all weights trained, m = {records[0].config['width']}: matched network and DEQ within {_CLOSE:g}"
     text = f"DEQ {by['deq'].value:.4f}, matched {by['matched'].value:.4f}, plain {by['plain'].value:.4f}"
     close = abs(by["deq"].value - by["matched"].value) <= _CLOSE
-    return [row.claim("trained", claim, "—", text, by["deq"].spelt(".4f", "seed"), close)]
+    return [row.claim("trained", claim, text, by["deq"].spelt(".4f", "seed"), close)]
 
 
 def _shown_width(by_width: dict[int, Estimate]) -> int:
-    """The paper's largest where it is there, else ours."""
+    """The paper's largest width if it was run, else our largest."""
     return LARGEST_WIDTH if LARGEST_WIDTH in by_width else max(by_width)
 
 
 def _as_many_samples(records: Sequence[Record]) -> bool:
-    """As many as the paper trains on: all, or at least as its code takes."""
+    """Whether all records were trained on as many samples as the paper: all, or as many as its code takes."""
     return all(record.config["train"] == 0 or record.config["train"] >= _ENOUGH for record in records)
 
 
@@ -221,7 +210,7 @@ def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
 
 
 def _by_row(records: Sequence[Record], how: str, network: str) -> str:
-    """The range of the DEQ's lead over the rows of the table: an average may hide that one cancels another."""
+    """Range of the DEQ's lead over the rows of the table: in the average, rows may cancel each other."""
     rows = {(record.config["data"], record.config["activation"]) for record in records}
     leads = [next(iter(_ahead(_of_kind(records, "width", *row), how, "deq", network).values())).value for row in rows]
     return f"{signed(min(leads), 4)} to {signed(max(leads), 4)}"

@@ -1,1 +1,1 @@
-"""What a run found, for readers: a page, tables in Markdown, and the claims as data."""
+"""A run for readers: an HTML page, Markdown, and the claims as JSON."""

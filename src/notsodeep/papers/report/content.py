@@ -1,13 +1,15 @@
-"""What a report says, before it has a form: claims, and a section for each experiment."""
+"""Content of a report before it has a form: claims, notes, figures, settings and a summary for each experiment."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.figures.style import save
@@ -16,19 +18,8 @@ from notsodeep.papers.experiment import Experiment, Records
 from notsodeep.papers.figures.reproduce import drawings
 from notsodeep.papers.records import Record, Store, key
 from notsodeep.papers.registry import EXPERIMENTS
-from notsodeep.papers.report.words import (
-    PAPERS,
-    Paper,
-    Settings,
-    Summary,
-    about,
-    commands,
-    counted,
-    plain,
-    settings,
-    summary,
-    title,
-)
+from notsodeep.papers.report import words
+from notsodeep.papers.report.words import PAPERS, Paper, collapsed, counted, duration, is_number, listed, plain
 from notsodeep.runtime.files import output_folder
 
 _SIZES = ("quick", "full")
@@ -37,7 +28,7 @@ _PIXELS_PER_INCH = 96
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on disk, numbered through the report; its size in pixels of a screen."""
+    """A figure on disk, numbered throughout the report; its size is in pixels of a screen."""
 
     number: int
     name: str
@@ -48,8 +39,41 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Settings:
+    """A table of settings and their values, with one column for each kind of computation."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Facts on some records: how many, over how many seeds, their time, machines (each with its time, where there are several),
+    versions of packages, and dates (None where no record has one)."""
+
+    records: int
+    seeds: int
+    seconds: float
+    machines: tuple[str, ...]
+    versions: tuple[str, ...]
+    when: str | None
+
+    @property
+    def time(self) -> str:
+        return duration(self.seconds)
+
+    @property
+    def count(self) -> str:
+        return counted(self.records, "computation")
+
+    @property
+    def extent(self) -> str:
+        return f"{self.count}, {counted(self.seeds, 'seed')}" if self.seeds else self.count
+
+
+@dataclass(frozen=True)
 class Section:
-    """One experiment."""
+    """One experiment in the report."""
 
     name: str
     title: str
@@ -68,7 +92,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Part:
-    """One paper's experiments."""
+    """The experiments of one paper."""
 
     paper: Paper
     sections: tuple[Section, ...]
@@ -84,7 +108,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Content:
-    """All of it; `left_out` says which records have no part in it."""
+    """The whole report; `left_out` says which records have no part in it."""
 
     parts: tuple[Part, ...]
     summary: Summary
@@ -92,11 +116,11 @@ class Content:
 
     @property
     def title(self) -> str:
-        return title([part.paper for part in self.parts])
+        return words.title([part.paper for part in self.parts])
 
     @property
     def about(self) -> str:
-        return about([part.paper for part in self.parts])
+        return words.about([part.paper for part in self.parts])
 
     @property
     def claims(self) -> tuple[Claim, ...]:
@@ -120,13 +144,13 @@ def _verdicts(claims: tuple[Claim, ...]) -> str:
 
 
 def gather(store: Store, figures: Path) -> Content:
-    """Read the records, judge the claims, and draw the figures into their folder. `BadInput` where there is no record."""
+    """Read the records, judge the claims, and draw the figures into their folder; raises BadInput without any record."""
     records, left_out = _known(store)
     if not any(records.values()):
         why = f" ({' '.join(left_out)})" if left_out else ""
         raise BadInput(
-            f"There are no records in {str(store.folder / 'records')!r}{why}. Run {commands()} first, or name the folder of a "
-            "run."
+            f"There are no records in {str(store.folder / 'records')!r}{why}. Run {words.commands()} first, or name the "
+            "folder of a run."
         )
     output_folder(figures)
     parts: list[Part] = []
@@ -161,7 +185,7 @@ def _section(experiment: Experiment, records: Records, figures: Path, before: in
 
 
 def _known(store: Store) -> tuple[dict[str, list[Record]], tuple[str, ...]]:
-    """The records of each known experiment, in the registry's order, and a sentence on the others."""
+    """The records of each known experiment, in the registry's order, and sentences on the other records."""
     known: dict[str, list[Record]] = {name: [] for name in EXPERIMENTS}
     others: Counter[tuple[str, str]] = Counter()
     for file in store.experiments():
@@ -178,7 +202,7 @@ def _known(store: Store) -> tuple[dict[str, list[Record]], tuple[str, ...]]:
 
 
 def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[str]]:
-    """The command that makes the records again, and what is to be said where it does not make just these."""
+    """The command that makes the records again, and notes where it does not make exactly these."""
     there = {record.key for record in records}
     planned = {size: _planned(experiment, size) for size in _SIZES}
     size = max(_SIZES, key=lambda each: len(there & planned[each]))
@@ -198,14 +222,14 @@ def _planned(experiment: Experiment, size: str) -> set[str]:
 
 
 def _clean(claim: Claim) -> Claim:
-    words = {name: plain(text) for name, text in claim.to_dict().items()}
-    return Claim(**words | {"verdict": claim.verdict})  # type: ignore[arg-type]
+    texts = {name: plain(text) for name, text in claim.to_dict().items() if name != "verdict"}
+    return replace(claim, **texts)  # type: ignore[arg-type]
 
 
 def _pictures(name: str, records: Records, folder: Path, before: int) -> tuple[Picture, ...]:
     pictures = []
     for number, drawing in enumerate(drawings(name, records), start=before + 1):
-        # A name may hold words of a record: never a path.
+        # A name may hold words of a record: it must never become a path.
         file = re.sub(r"[^A-Za-z0-9_-]+", "-", drawing.name)[:80]
         png, svg = save(drawing.figure, folder, file)
         width, height = (round(_PIXELS_PER_INCH * inches) for inches in drawing.figure.get_size_inches())
@@ -215,7 +239,7 @@ def _pictures(name: str, records: Records, folder: Path, before: int) -> tuple[P
 
 @contextmanager
 def _readable(store: Store, experiment: Experiment) -> Iterator[None]:
-    """Records that a claim or a figure cannot be made of are bad input, whatever they trip over."""
+    """Turn errors of claims and figures into BadInput: the records do not hold what they need."""
     name = experiment.name
     try:
         yield
@@ -226,3 +250,65 @@ def _readable(store: Store, experiment: Experiment) -> Iterator[None]:
             f"{str(store.path(name))!r} does not hold what {name} needs ({type(error).__name__}: {plain(error, 120)}). Move "
             f"the file away and run `notsodeep {experiment.command} {name}` again."
         ) from error
+
+
+def settings(records: Sequence[Record]) -> Settings:
+    """The configs of the records without their seeds; a column for each "kind" of computation."""
+    kinds = list(dict.fromkeys(plain(record.config.get("kind", "")) for record in records))
+    groups = [[r.config for r in records if plain(r.config.get("kind", "")) == kind] for kind in kinds]
+    names = list(dict.fromkeys(name for group in groups for config in group for name in config))
+    names = [name for name in names if name not in ("seed", "kind")]
+    rows = tuple((plain(name, 80), tuple(_values(group, name) for group in groups)) for name in names)
+    return Settings(tuple(kind or "values" for kind in kinds), rows)
+
+
+def _values(configs: list[dict[str, Any]], name: str) -> str:
+    return collapsed([config[name] for config in configs if name in config]) or "–"
+
+
+def summary(records: Sequence[Record]) -> Summary:
+    machines: dict[str, float] = {}
+    versions: dict[str, dict[str, None]] = {}
+    for record in records:
+        machine = plain(record.provenance.get("machine", "a machine without a name"), 80)
+        machines[machine] = machines.get(machine, 0.0) + _seconds(record)
+        found = record.provenance.get("versions")
+        for name, version in found.items() if isinstance(found, dict) else ():
+            versions.setdefault(plain(name, 40), {})[plain(version, 40)] = None
+    return Summary(
+        records=len(records),
+        seeds=_seeds(records),
+        seconds=sum(machines.values()),
+        machines=tuple(
+            f"{name} ({duration(seconds)})" if len(machines) > 1 else name for name, seconds in machines.items()
+        ),
+        versions=tuple(f"{name} {listed(each)}" for name, each in versions.items()),
+        when=_when(records),
+    )
+
+
+def _seeds(records: Sequence[Record]) -> int:
+    """How many seeds: of computations of one seed each, or of several at once."""
+    single = {plain(record.config["seed"]) for record in records if "seed" in record.config}
+    many = [record.config["seeds"] for record in records if is_number(record.config.get("seeds"))]
+    return max(len(single), *(int(count) for count in many), 0)
+
+
+def _seconds(record: Record) -> float:
+    return float(record.seconds) if is_number(record.seconds) and record.seconds > 0 else 0.0
+
+
+def _when(records: Sequence[Record]) -> str | None:
+    times = sorted(time for record in records if (time := _time(record)) is not None)
+    if not times:
+        return None
+    first, last = (f"{time:%Y-%m-%d %H:%M}" for time in (times[0], times[-1]))
+    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
+
+
+def _time(record: Record) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(record.provenance["time"])
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None

@@ -1,4 +1,4 @@
-"""Words of records as one clean line. Records come from disks: their strings may hold anything."""
+"""Text of a report: strings of records as one clean line (they may hold anything), numbers as words, and the papers."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
-
-from notsodeep.papers.records import Record
 
 _LONGEST = 2000
 _FEW, _SOME = 3, 8
-# They turn the direction of what follows, and so can make a text read as another.
+# They reverse the direction of the text that follows, and so can make it read as another.
 _TURNING = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])
 _SPELT = {None: "none", True: "yes", False: "no"}
-_ABSENT = "–"
 
 
 def plain(text: Any, longest: int = _LONGEST) -> str:
-    """On one line, without control characters, halves of characters and turns of direction; cut where it never ends."""
+    """The text on one line of at most `longest` characters, without control characters, surrogates and changes of direction."""
     kept = (_seen(letter) for letter in str(text)[: 4 * longest].translate(_TURNING))
     line = " ".join("".join(kept).split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
@@ -32,14 +28,14 @@ def _seen(letter: str) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """A finite one; a truth value is none."""
+    """Whether a value is a finite number; bool does not count."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < 1e300 if isinstance(value, int) else math.isfinite(value)
 
 
 def spelt(value: Any) -> str:
-    """A setting as a reader writes it; a list's items stand between slashes, as on the command line."""
+    """A setting as a reader writes it; a list's items between slashes, as on the command line."""
     if isinstance(value, list | tuple):
         return plain("/".join(map(spelt, value)), 80)
     if value is None or isinstance(value, bool):
@@ -58,7 +54,7 @@ def collapsed(values: Sequence[Any]) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Each once, in the order of their first appearance."""
+    """The distinct words in the order of their first appearance, cut after a few."""
     distinct = list(dict.fromkeys(words))
     if len(distinct) <= _SOME:
         return ", ".join(distinct)
@@ -66,14 +62,15 @@ def listed(words: Iterable[str]) -> str:
 
 
 def counted(count: int, noun: str) -> str:
+    """ "1 seed", "3 seeds"."""
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:
-    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min, with spaces at which no line breaks."""
+    """0.4 s, 12 s, 3 min 20 s, 2 h 5 min, with no-break spaces."""
     if seconds < 59.5:
         return f"{seconds:.1f}\N{NO-BREAK SPACE}s" if seconds < 9.95 else f"{seconds:.0f}\N{NO-BREAK SPACE}s"
-    # Past ten minutes nobody counts seconds.
+    # Past ten minutes in whole minutes.
     whole = round(seconds) if seconds < 599.5 else 60 * round(seconds / 60)
     parts = zip((whole // 3600, whole // 60 % 60, whole % 60), ("h", "min", "s"), strict=True)
     return "\N{NO-BREAK SPACE}".join(f"{count}\N{NO-BREAK SPACE}{unit}" for count, unit in parts if count)
@@ -81,7 +78,7 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Paper:
-    """`shows` has a place for {deq}, which the first of a text spells out."""
+    """A paper as a part of the report; {deq} in `shows` is spelt out where it comes first."""
 
     command: str
     anchor: str
@@ -114,7 +111,7 @@ def title(papers: Sequence[Paper]) -> str:
 
 
 def about(papers: Sequence[Paper]) -> str:
-    """What the papers show, and how to read what follows."""
+    """The first paragraph: the papers' results, and how to read the report."""
     names = ("deep equilibrium model (DEQ)", *("DEQ",) * len(papers))
     shown = " ".join(paper.shows.format(deq=name) for paper, name in zip(papers, names, strict=False))
     return (
@@ -127,98 +124,3 @@ def about(papers: Sequence[Paper]) -> str:
 def commands() -> str:
     """ "`notsodeep reproduce` or `notsodeep separate`"."""
     return " or ".join(f"`notsodeep {paper.command}`" for paper in PAPERS)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Each setting with its values; one column, or one for each kind of computation where there are several."""
-
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Of some records: how many, over how many seeds, how long, on what (each with its time, where there are several), with
-    what, and when (None where none says)."""
-
-    records: int
-    seeds: int
-    seconds: float
-    machines: tuple[str, ...]
-    versions: tuple[str, ...]
-    when: str | None
-
-    @property
-    def time(self) -> str:
-        return duration(self.seconds)
-
-    @property
-    def count(self) -> str:
-        return counted(self.records, "computation")
-
-    @property
-    def extent(self) -> str:
-        return f"{self.count}, {counted(self.seeds, 'seed')}" if self.seeds else self.count
-
-
-def settings(records: Sequence[Record]) -> Settings:
-    """The configs of the records, without their seeds; apart for each "kind", where an experiment has kinds."""
-    kinds = list(dict.fromkeys(plain(record.config.get("kind", "")) for record in records))
-    groups = [[r.config for r in records if plain(r.config.get("kind", "")) == kind] for kind in kinds]
-    names = list(dict.fromkeys(name for group in groups for config in group for name in config))
-    names = [name for name in names if name not in ("seed", "kind")]
-    rows = tuple((plain(name, 80), tuple(_values(group, name) for group in groups)) for name in names)
-    return Settings(tuple(kind or "values" for kind in kinds), rows)
-
-
-def _values(configs: list[dict[str, Any]], name: str) -> str:
-    return collapsed([config[name] for config in configs if name in config]) or _ABSENT
-
-
-def summary(records: Sequence[Record]) -> Summary:
-    machines: dict[str, float] = {}
-    versions: dict[str, dict[str, None]] = {}
-    for record in records:
-        machine = plain(record.provenance.get("machine", "a machine without a name"), 80)
-        machines[machine] = machines.get(machine, 0.0) + _seconds(record)
-        found = record.provenance.get("versions")
-        for name, version in found.items() if isinstance(found, dict) else ():
-            versions.setdefault(plain(name, 40), {})[plain(version, 40)] = None
-    return Summary(
-        records=len(records),
-        seeds=_seeds(records),
-        seconds=sum(machines.values()),
-        machines=tuple(
-            f"{name} ({duration(seconds)})" if len(machines) > 1 else name for name, seconds in machines.items()
-        ),
-        versions=tuple(f"{name} {listed(each)}" for name, each in versions.items()),
-        when=_when(records),
-    )
-
-
-def _seeds(records: Sequence[Record]) -> int:
-    """Of computations of one seed each, or of several at once."""
-    single = {plain(record.config["seed"]) for record in records if "seed" in record.config}
-    many = [record.config["seeds"] for record in records if is_number(record.config.get("seeds"))]
-    return max(len(single), *(int(count) for count in many), 0)
-
-
-def _seconds(record: Record) -> float:
-    return float(record.seconds) if is_number(record.seconds) and record.seconds > 0 else 0.0
-
-
-def _when(records: Sequence[Record]) -> str | None:
-    times = sorted(time for record in records if (time := _time(record)) is not None)
-    if not times:
-        return None
-    first, last = (f"{time:%Y-%m-%d %H:%M}" for time in (times[0], times[-1]))
-    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
-
-
-def _time(record: Record) -> datetime | None:
-    try:
-        time = datetime.fromisoformat(record.provenance["time"])
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return None

@@ -1,4 +1,4 @@
-"""A DEQ against feed-forward networks on one target, trained alike: the rows of W1, W2, W4 and W5.
+"""A DEQ against feed-forward networks on one target, trained alike: the rows of W1, W2, W4 and W5, and their claims.
 
 Ref: [wu2024], experiments.
 """
@@ -6,8 +6,8 @@ Ref: [wu2024], experiments.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,20 +27,53 @@ from notsodeep.models.training.equal_cost import (
     train,
 )
 from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
-from notsodeep.papers.claims import Claim, Verdict, holds
+from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Values
 from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import Estimate, format_number, mean
 from notsodeep.separation.targets import BOOLEAN_TARGETS, Sawtooth, Steep, Target
 
 _TESTED = 4000  # samples
-_MOST_PIECES_LOG2 = 20  # in single precision a sample has 24 digits
+_MOST_PIECES_LOG2 = 20  # in single precision a sample has 24 binary digits
 
 
-@dataclass(frozen=True)
-class Contest:
-    """A DEQ of `width` units against `rivals`, such as L3W50 (two hidden layers of 50), and against networks of as many hidden
-    layers as `paired` says, whose training costs as many FLOPs as the DEQ's. `seeds` networks of each are trained."""
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Settings of training that a config and its units share; base class of both, never a value itself.
+
+    ‖W‖ of a DEQ is kept below `bound`; 0 leaves it free. `seeds` networks of each kind are trained.
+    """
+
+    batch: int
+    rate: float
+    decay: float = 1e-4
+    bound: float = 0.0
+    seeds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duel(Training):
+    """Settings of a DEQ of `width` units against one feed-forward network, `rival`, both trained for `steps` batches."""
+
+    width: int
+    rival: str
+    steps: int
+
+    def __post_init__(self) -> None:
+        layers(self.rival)  # raises BadInput before anything is trained
+
+    def stack(self, network: str, in_features: int) -> Stack:
+        """The networks of all seeds, `network` being "deq" or "fnn"."""
+        draws = generators(self.seeds, WEIGHTS)
+        if network == "deq":
+            return StackedDEQ(draws, in_features, self.width, bound=self.bound)
+        return StackedFNN(draws, in_features, layers(self.rival))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest(Training):
+    """A DEQ of `width` units against `rivals`, such as L3W50 (two hidden layers of 50), and against `paired` networks: of that
+    many hidden layers, with training that costs as many FLOPs as the DEQ's."""
 
     target: str
     dimension: int
@@ -49,37 +82,32 @@ class Contest:
     paired: tuple[int, ...]
     samples: int
     steps: int
-    batch: int
-    rate: float
-    decay: float
-    seeds: int
     optimiser: str = "adamw"
     norm: bool = False
     skip: bool = False
-    bound: float = 0.0
     kind: str = "trained"
 
     def __post_init__(self) -> None:
-        """What cannot be trained is told before anything is."""
+        """Raises BadInput for a rival or a target that does not exist, before anything is trained."""
         for name in self.rivals:
             layers(name)
         if self.target not in BOOLEAN_TARGETS:
             target_of(self.target, self.dimension)
 
-    @classmethod
-    def of(cls, config: Any, **own: Any) -> Contest:
-        """With `own` settings, and those of a config that have the same names."""
-        names = {field.name for field in fields(cls)}
-        shared = {field.name: getattr(config, field.name) for field in fields(config) if field.name in names}
-        return cls(**shared | own)
-
     @property
     def schedule(self) -> Schedule:
         return Schedule(self.steps, self.batch, self.rate, self.decay, self.optimiser)
 
+    @property
+    def cost(self) -> float:
+        """Most of it for the equilibria of the DEQ."""
+        states = self.seeds * self.batch * (1.0 if self.norm else 0.6)
+        per_step = 4e-3 + states * (4e-6 + 6e-7 * self.width) + 1.2e-3 * (len(self.rivals) + len(self.paired))
+        return self.steps * per_step
+
 
 def run_contest(unit: Contest, device: torch.device) -> Values:
-    """Each network's losses and costs, and the best constant's loss."""
+    """Losses and costs of each network, and the loss of the best constant."""
     samples = draw(unit.target, unit.dimension, unit.samples, unit.seeds).to(device)
 
     def trained(stack: Stack) -> Trained:
@@ -89,8 +117,9 @@ def run_contest(unit: Contest, device: torch.device) -> Values:
         draws = generators(unit.seeds, WEIGHTS)
         return trained(StackedFNN(draws, samples.x.shape[-1], widths, norm=unit.norm, skip=unit.skip))
 
-    deq = trained(deq_of(unit, samples.x.shape[-1]))
-    paired = {hidden: equal_cost(deq, samples.x.shape[-1], hidden, 1) for hidden in unit.paired}
+    draws, inputs = generators(unit.seeds, WEIGHTS), samples.x.shape[-1]
+    deq = trained(StackedDEQ(draws, inputs, unit.width, norm=unit.norm, skip=unit.skip, bound=unit.bound))
+    paired = {hidden: equal_cost(deq, inputs, hidden, 1) for hidden in unit.paired}
     return {
         "best_constant": round(samples.best_constant, 6),
         "deq": deq.to_dict(),
@@ -99,13 +128,8 @@ def run_contest(unit: Contest, device: torch.device) -> Values:
     }
 
 
-def deq_of(unit: Contest, in_features: int) -> StackedDEQ:
-    draws = generators(unit.seeds, WEIGHTS)
-    return StackedDEQ(draws, in_features, unit.width, norm=unit.norm, skip=unit.skip, bound=unit.bound)
-
-
 def layers(name: str) -> tuple[int, ...]:
-    """The hidden widths of L4W30: a depth of 4 has three hidden layers."""
+    """Hidden widths of a network by its name: (30, 30, 30) for L4W30, since a depth of 4 has three hidden layers."""
     found = re.fullmatch(r"L(\d{1,2})W(\d{1,5})", name)
     if not found or int(found[1]) < 2 or int(found[2]) < 1:
         raise BadInput(f"A feed-forward network is named like L3W50, of depth 3 and width 50; got {name!r}.")
@@ -113,7 +137,7 @@ def layers(name: str) -> tuple[int, ...]:
 
 
 def draw(target: str, dimension: int, count: int, seeds: int) -> Samples:
-    """Samples of a target for every seed: of sawtooth:5, steep, or a boolean function, whose test samples are the unseen."""
+    """Samples for every seed of sawtooth:5, steep, or a boolean function, whose test samples are the unseen ones."""
     if target in BOOLEAN_TARGETS:
         return _of_the_cube(target, count, seeds)
     function = target_of(target, dimension)
@@ -121,11 +145,14 @@ def draw(target: str, dimension: int, count: int, seeds: int) -> Samples:
         torch.stack([function.sample(many, generator) for generator in generators(seeds, purpose)])
         for many, purpose in ((count, DATA), (_TESTED, TEST))
     )
-    # Values are those of the points as the networks get them, rounded to single precision.
-    return _in_single_precision(x, x_test, function)
+    # The networks get points in single precision: the values are those of the rounded points.
+    x, x_test = x.float(), x_test.float()
+    y, y_test = (_each(function, part.double()).float() for part in (x, x_test))
+    return Samples(x, y, x_test, y_test)
 
 
 def target_of(name: str, dimension: int) -> Target:
+    """The target of a name like sawtooth:5 or steep; raises BadInput for another one."""
     kind, _, setting = name.partition(":")
     if kind == "steep" and not setting:
         return Steep(dimension)
@@ -141,7 +168,7 @@ def target_of(name: str, dimension: int) -> Target:
 
 
 def _of_the_cube(name: str, count: int, seeds: int) -> Samples:
-    """All of the seen and of the unseen part, the same for all seeds; where the cube is large, some of each."""
+    """The whole seen and unseen part, the same for all seeds; of a large cube some points of each part."""
     target = BOOLEAN_TARGETS[name]
     if 2**target.dimension <= count:
         x, x_test = target.seen_and_unseen(torch.float32)
@@ -149,98 +176,78 @@ def _of_the_cube(name: str, count: int, seeds: int) -> Samples:
     drawn = [target.sample(count, generator, torch.float32) for generator in generators(seeds, DATA)]
     x = torch.stack(drawn)
     x_test = x.clone()
-    x_test[..., 1] = -1.0  # f1 … f3, the large ones: U is where x_1 = −1
+    x_test[..., 1] = -1.0  # the large ones are among f1 … f3, whose unseen part is x_1 = −1
     return Samples(x, _each(target, x), x_test, _each(target, x_test))
 
 
-def _in_single_precision(x: Tensor, x_test: Tensor, function: Target) -> Samples:
-    parts = [part.float() for part in (x, x_test)]
-    values = [_each(function, part.double()).float() for part in parts]
-    return Samples(parts[0], values[0], parts[1], values[1])
-
-
 def _each(function: Any, x: Tensor) -> Tensor:
-    """The function's values of (copies, n, d), as (copies, n, 1)."""
+    """Values of the function at x (copies, n, d), as (copies, n, 1)."""
     values: Tensor = function(x.flatten(0, 1)).unflatten(0, x.shape[:2])
     return values
 
 
 def losses(values: Values, of: str = "test") -> Estimate | None:
-    """Over the networks that did not diverge."""
+    """The mean loss over the networks that did not diverge; None if all did."""
     known = [value for value in values[of] if value is not None]
     return mean(known) if known else None
 
 
 def diverged(values: Values) -> int:
+    """How many networks diverged."""
     return sum(value is None for value in values["test"])
 
 
-def below(deq: Estimate | None, others: Sequence[Estimate | None]) -> bool:
-    """Whether the DEQ's interval lies below each of the others'. One network has no interval, and shows nothing."""
-    return deq is not None and all(
-        other is not None and min(deq.count, other.count) > 1 and deq.value + deq.spread < other.value - other.spread
-        for other in others
-    )
+def claims_of(record: Record, id: str, what: str, paper: str, levels: Mapping[str, float]) -> list[Claim]:
+    """The claims of one contest: its order, its order at equal FLOPs, and the paper's `levels`, as far as there are any."""
+    found = [ordering(record, id, what, paper)] if record.values["rivals"] else []
+    if record.values["paired"]:
+        claim = f"{what}: the DEQ ends below feed-forward networks of equal FLOPs"
+        found.append(_ordering(record, "paired", f"{id}.flops", claim, "—"))
+    close = level(record, f"{id}.level", what, levels)
+    return found if close is None else [*found, close]
 
 
-def ordering(record: Record, id: str, what: str, paper: str, command: str) -> Claim:
-    """The claim that the DEQ ends below each of the networks that the paper sets beside it."""
-    return _ordering(record, "rivals", id, f"{what}: the DEQ ends below each feed-forward network", paper, command)
+def ordering(record: Record, id: str, what: str, paper: str) -> Claim:
+    """The claim that the DEQ ends below each network that the paper compares it with."""
+    return _ordering(record, "rivals", id, f"{what}: the DEQ ends below each feed-forward network", paper)
 
 
-def equal_flops(record: Record, id: str, what: str, command: str) -> Claim:
-    """Ours beside it: the same against networks whose training costs as many FLOPs."""
-    claim = f"{what}: the DEQ ends below feed-forward networks of equal FLOPs"
-    return _ordering(record, "paired", id, claim, "—", command)
-
-
-def _ordering(record: Record, group: str, id: str, claim: str, paper: str, command: str) -> Claim:
+def _ordering(record: Record, group: str, id: str, claim: str, paper: str) -> Claim:
     deq = losses(record.values["deq"])
     others = {name: losses(values) for name, values in record.values[group].items()}
+    below = deq is not None and all(other is not None and other.above(deq) for other in others.values())
     spelt = ", ".join(f"{name} {_spelt(found)}" for name, found in others.items())
-    constant = format_number(record.values["best_constant"])
     lost = diverged(record.values["deq"]) + sum(map(diverged, record.values[group].values()))
-    return Claim(
-        id=id,
-        claim=claim,
-        paper=paper,
-        ours=f"{_spelt(deq)} against {spelt}; a constant {constant}",
-        spread=f"95 % intervals, {record.config['seeds']} seeds{f'; {lost} diverged' * bool(lost)}",
-        verdict=holds(below(deq, list(others.values()))),
-        command=command,
-    )
+    ours = f"{_spelt(deq)} against {spelt}; a constant {format_number(record.values['best_constant'])}"
+    spread = f"95 % intervals, {record.config['seeds']} seeds{f'; {lost} diverged' * bool(lost)}"
+    return Claim(id=id, claim=claim, paper=paper, ours=ours, spread=spread, verdict=holds(below))
 
 
-def level(record: Record, id: str, what: str, paper: dict[str, float], command: str) -> Claim | None:
+def level(record: Record, id: str, what: str, paper: Mapping[str, float]) -> Claim | None:
     """The claim that each network's loss is within a factor of two of the paper's, by name ("DEQ", "L3W50")."""
     found = {"DEQ": losses(record.values["deq"])} | {k: losses(v) for k, v in record.values["rivals"].items()}
     ratios = {name: found[name].value / theirs for name, theirs in paper.items() if found.get(name)}  # type: ignore[union-attr]
     if not ratios:
         return None
     worst = max(ratios, key=lambda name: max(ratios[name], 1.0 / ratios[name]))
+    theirs = ", ".join(f"{name} {format_number(value)}" for name, value in paper.items())
+    ours = f"{', '.join(f'{name} × {ratio:.2f}' for name, ratio in ratios.items())}; farthest: {worst}"
+    claim, spread = f"{what}: losses within a factor of two of the paper's", f"{record.config['seeds']} seeds"
     close = all(0.5 <= ratio <= 2.0 for ratio in ratios.values())
-    return Claim(
-        id=id,
-        claim=f"{what}: losses within a factor of two of the paper's",
-        paper=", ".join(f"{name} {format_number(value)}" for name, value in paper.items()),
-        ours=f"{', '.join(f'{name} × {ratio:.2f}' for name, ratio in ratios.items())}; farthest: {worst}",
-        spread=f"{record.config['seeds']} seeds",
-        verdict=Verdict.reproduced if close else Verdict.not_reproduced,
-        command=command,
-    )
+    return Claim(id=id, claim=claim, paper=theirs, ours=ours, spread=spread, verdict=holds(close))
+
+
+def spelt_paper(deq: float | None, others: Mapping[str, float]) -> str:
+    """The paper's losses as text, "0.1 against L3W5 0.2, L4W3 0.3"; "—" where it has none of the DEQ."""
+    if deq is None:
+        return "—"
+    return f"{format_number(deq)} against {', '.join(f'{name} {format_number(loss)}' for name, loss in others.items())}"
 
 
 def _spelt(found: Estimate | None) -> str:
     if found is None:
         return "diverged"
     return f"{format_number(found.value)} ± {format_number(found.half_width)}"
-
-
-def cost(unit: Contest) -> float:
-    """Seconds: most go into the equilibria of the DEQ."""
-    states = unit.seeds * unit.batch * (1.0 if unit.norm else 0.6)
-    per_step = 4e-3 + states * (4e-6 + 6e-7 * unit.width) + 1.2e-3 * (len(unit.rivals) + len(unit.paired))
-    return unit.steps * per_step
 
 
 def trained(records: Sequence[Record]) -> list[Record]:

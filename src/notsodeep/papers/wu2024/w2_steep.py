@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import torch
 
 from notsodeep.papers.claims import Claim, holds
-from notsodeep.papers.experiment import Experiment, Records, Values
-from notsodeep.papers.statistics import format_number, of_one_run
+from notsodeep.papers.experiment import Experiment, Records, Values, from_config
+from notsodeep.papers.records import of_one_run
 from notsodeep.papers.wu2024 import contest
-from notsodeep.papers.wu2024.contest import Contest
-from notsodeep.separation.constructions import steep_deq
-from notsodeep.separation.targets import steep
+from notsodeep.papers.wu2024.contest import Contest, Training
+from notsodeep.separation.constructions import SteepDEQ
+from notsodeep.separation.targets import Steep
 
 RIVALS = ("L3W50", "L4W30", "L3W30")
 # Losses of the paper: DEQs of width 30, 40, 50, and the three feed-forward networks, by dimension.
@@ -21,13 +21,13 @@ PAPER: dict[int, tuple[dict[int, float], dict[str, float]]] = {
     20: ({30: 5.4e-3, 40: 5.8e-3, 50: 3.3e-3}, dict(zip(RIVALS, (1.5e-2, 1.7e-2, 1.5e-2), strict=True))),
 }
 PAPER_ERRORS = {4: 0.0996, 10: 0.045, 20: 0.024, 50: 0.0097}
-_TWO_DIGITS = 0.01  # of the value: what two digits of the paper's errors leave open, and a little
+_TWO_DIGITS = 0.01  # of the value: a little more than the rounding of the paper's errors to two digits
 _AT_ONCE = 20_000
 
 
-@dataclass(frozen=True)
-class Config:
-    """30 epochs, as the paper has it; samples, batches and the rate are open there."""
+@dataclass(frozen=True, kw_only=True)
+class Config(Training):
+    """Settings. 30 epochs as in the paper, which leaves samples, batches and the rate open."""
 
     constructed: tuple[int, ...] = (4, 10, 20, 50)
     dimension: int = 20
@@ -36,19 +36,23 @@ class Config:
     paired: tuple[int, ...] = (1, 2, 3)
     samples: int = 10_000
     epochs: int = 30
-    batch: int = 100
-    rate: float = 0.01
-    decay: float = 1e-4
-    bound: float = 0.99
-    seeds: int = 5
+
+
+FULL = Config(batch=100, rate=0.01, bound=0.99, seeds=5)
 
 
 @dataclass(frozen=True)
 class Construction:
+    """The DEQ of 4N + 2 units, whose error is taken on grids of `points`."""
+
     dimension: int
     N: int
     points: int = 200_001
     kind: str = "constructed"
+
+    @property
+    def cost(self) -> float:
+        return 1.0 + 0.3 * self.N
 
 
 def units(config: Config) -> list[Construction | Contest]:
@@ -61,47 +65,38 @@ def units(config: Config) -> list[Construction | Contest]:
 def _contest(config: Config, d: int, width: int) -> Contest:
     rivals = RIVALS if width == config.widths[-1] else ()  # once for every dimension
     steps = max(1, config.epochs * config.samples // config.batch)
-    return Contest.of(config, target="steep", dimension=d, width=width, rivals=rivals, steps=steps)
+    return from_config(Contest, config, target="steep", dimension=d, width=width, rivals=rivals, steps=steps)
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:
-    """Of a construction its largest error, on a grid over [0, 1] and one within 4Nδ of 1: it is largest near Nδ."""
+    """The largest error of a construction, on grids over [0, 1] and within 4Nδ of 1 (it is largest near Nδ), or the losses of
+    a contest."""
     if isinstance(unit, Contest):
         return contest.run_contest(unit, device)
-    target, network = steep(unit.dimension), steep_deq(unit.dimension, unit.N)
+    target, network = Steep(unit.dimension), SteepDEQ(unit.dimension, unit.N)
     flat = torch.linspace(0.0, 1.0, unit.points, dtype=torch.float64)
     first = torch.cat([flat, 1.0 - min(4.0 * unit.N * target.delta, 1.0) * flat])
     parts = [part[:, None].expand(-1, unit.dimension) for part in first.split(_AT_ONCE)]
     return {"error": max(float((network(x) - target(x)).abs().max()) for x in parts), "width": network.width}
 
 
-def cost(unit: Construction | Contest) -> float:
-    return contest.cost(unit) if isinstance(unit, Contest) else 1.0 + 0.3 * unit.N
-
-
-def claims(every: Records, command: str) -> list[Claim]:
-    found = [_error(record.config, record.values, command) for record in contest.constructed(every["W2"])]
-    records = of_one_run(
-        contest.trained(every["W2"]), ("dimension", "width"), ("samples", "steps", "rate", "bound", "seeds")
-    )
-    # The feed-forward networks of a dimension were trained beside one of its DEQs.
+def claims(every: Records) -> list[Claim]:
+    found = [_error(record.config, record.values) for record in contest.constructed(every["W2"])]
+    names = ("samples", "steps", "rate", "bound", "seeds")
+    records = of_one_run(contest.trained(every["W2"]), ("dimension", "width"), names)
+    # The feed-forward networks of a dimension were trained together with one of its DEQs.
     rivals = {r.config["dimension"]: r.values["rivals"] for r in records if r.values["rivals"]}
     for record in records:
         d, width = record.config["dimension"], record.config["width"]
-        name, what = f"W2.d{d}.W{width}", f"Steep function, d = {d}, a DEQ of width {width}"
         deqs, others = PAPER.get(d, ({}, {}))
+        levels = ({"DEQ": deqs[width]} if width in deqs else {}) | (others if record.values["rivals"] else {})
         whole = replace(record, values=record.values | {"rivals": rivals.get(d, {})})
-        if whole.values["rivals"]:
-            found.append(contest.ordering(whole, name, what, _spelt(deqs.get(width), others), command))
-        if record.values["paired"]:
-            found.append(contest.equal_flops(record, f"{name}.flops", what, command))
-        theirs = ({"DEQ": deqs[width]} if width in deqs else {}) | (others if record.values["rivals"] else {})
-        close = contest.level(record, f"{name}.level", what, theirs, command)
-        found += [close] if close is not None else []
+        what, theirs = f"Steep function, d = {d}, a DEQ of width {width}", contest.spelt_paper(deqs.get(width), others)
+        found += contest.claims_of(whole, f"W2.d{d}.W{width}", what, theirs, levels)
     return found
 
 
-def _error(config: dict[str, int], values: Values, command: str) -> Claim:
+def _error(config: dict[str, int], values: Values) -> Claim:
     N, d, ours = config["N"], config["dimension"], values["error"]
     theirs = PAPER_ERRORS.get(N) if d == 20 else None
     near = ours <= 1.0 / N if theirs is None else ours <= theirs * (1.0 + _TWO_DIGITS)
@@ -112,21 +107,10 @@ def _error(config: dict[str, int], values: Values, command: str) -> Claim:
         ours=f"{ours:.4f}",
         spread=f"on a grid of {2 * config['points']} points",
         verdict=holds(near),
-        command=command,
     )
 
 
-def _spelt(deq: float | None, others: dict[str, float]) -> str:
-    if deq is None:
-        return "—"
-    return (
-        f"{format_number(deq)} against {', '.join(f'{name} {format_number(value)}' for name, value in others.items())}"
-    )
-
-
-def notes(every: Records) -> list[str]:
-    if not every["W2"]:
-        return []
+def notes(_: Records) -> list[str]:
     return [
         "Half of the samples lie within δ = 2^(−d) of x_1 = 1. A network that tells them from the others, and gives all of "
         "them their mean, has a loss of 0.0025; only below that is the steep part itself resolved.",
@@ -141,12 +125,11 @@ W2 = Experiment(
     name="W2",
     title="A steep function",
     shows="A function that rises within 2^(−d): a small DEQ has it without training; trained ones against other networks.",
-    quick=replace(Config(), widths=(30,), paired=(2,), samples=5000),
-    full=Config(),
     units=units,
+    quick=replace(FULL, widths=(30,), paired=(2,), samples=5000),
+    full=FULL,
     run=run,
-    cost=cost,
-    claims=claims,
-    notes=notes,
+    judge=claims,
+    remark=notes,
     command="separate",
 )

@@ -1,4 +1,4 @@
-"""W5: what networks make of a part of the cube that they never saw (GOTU). Ref: [wu2024], learning dynamics."""
+"""W5: errors on a part of the cube that the networks never saw (GOTU). Ref: [wu2024], learning dynamics."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from dataclasses import dataclass, replace
 import torch
 
 from notsodeep.papers.claims import Claim, holds
-from notsodeep.papers.experiment import Experiment, Records, Values
-from notsodeep.papers.statistics import format_number, of_one_run
+from notsodeep.papers.experiment import Experiment, Records, Values, from_config
+from notsodeep.papers.records import of_one_run
+from notsodeep.papers.statistics import format_number
 from notsodeep.papers.wu2024 import contest
-from notsodeep.papers.wu2024.contest import Contest
+from notsodeep.papers.wu2024.contest import Contest, Training
 from notsodeep.separation.diagonal import gotu_bound, gotu_limit, gradient_descent
 from notsodeep.separation.targets import BOOLEAN_TARGETS
 
-# The paper's error on the unseen part: of its DEQ, and of its feed-forward network.
+# The paper's error on the unseen part, for its DEQ and for its feed-forward network.
 PAPER = {"f1": (0.96, 2.71), "f2": (1.28, 2.72), "f3": (0.44, 3.87), "f4": (1.02, 3.47)}
 PAPER_LIMIT = {"beta": 1.141042, "gotu": 0.047488, "bound": 2.218, "linear": 6.25}
-_F_K = 1.25  # of f1
+_F_K = 1.25  # a Fourier coefficient of f1
 
 
-@dataclass(frozen=True)
-class Config:
-    """The paper's widths, rates and steps are open."""
+@dataclass(frozen=True, kw_only=True)
+class Config(Training):
+    """Settings. The paper leaves widths, rates and steps open."""
 
     targets: tuple[str, ...] = tuple(PAPER)
     width: int = 20
@@ -30,33 +31,32 @@ class Config:
     paired: tuple[int, ...] = (1, 2, 3)
     samples: int = 8192
     steps: int = 4000
-    batch: int = 64
-    rate: float = 1e-3
-    decay: float = 1e-4
-    bound: float = 1.4
-    seeds: int = 10
     descent_steps: int = 20_000
+
+
+FULL = Config(batch=64, rate=1e-3, bound=1.4, seeds=10)
 
 
 @dataclass(frozen=True)
 class Construction:
-    """The diagonal linear DEQ on f1: its limit, and gradient descent with small steps."""
+    """The diagonal linear DEQ on f1: the limit of its flow, and gradient descent with small steps."""
 
     descent_steps: int
     kind: str = "constructed"
 
+    @property
+    def cost(self) -> float:
+        return 3e-4 * self.descent_steps
+
 
 def units(config: Config) -> list[Construction | Contest]:
-    return [Construction(config.descent_steps), *(_contest(config, name) for name in config.targets)]
-
-
-def _contest(config: Config, name: str) -> Contest:
-    dimension = BOOLEAN_TARGETS[name].dimension if name in BOOLEAN_TARGETS else 0
-    return Contest.of(config, target=name, dimension=dimension)
+    sizes = {name: BOOLEAN_TARGETS[name].dimension if name in BOOLEAN_TARGETS else 0 for name in config.targets}
+    contests = [from_config(Contest, config, target=name, dimension=size) for name, size in sizes.items()]
+    return [Construction(config.descent_steps), *contests]
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:
-    """Of the diagonal DEQ its limit, and where gradient descent ends; of a contest the losses on the unseen part."""
+    """The limit of the diagonal DEQ and the end of gradient descent, or the losses of a contest on the unseen part."""
     if isinstance(unit, Contest):
         return contest.run_contest(unit, device)
     beta, gotu = gotu_limit(0.0, _F_K)
@@ -65,7 +65,7 @@ def run(unit: Construction | Contest, device: torch.device) -> Values:
 
 
 def descended(steps: int) -> float:
-    """The error on the unseen part of a diagonal linear DEQ after gradient descent on the seen part of f1."""
+    """Error on the unseen part of f1 of a diagonal linear DEQ, after gradient descent on the seen part."""
     target = BOOLEAN_TARGETS["f1"]
     seen, unseen = target.seen_and_unseen()
     network = gradient_descent(seen, target(seen), steps)
@@ -73,29 +73,19 @@ def descended(steps: int) -> float:
         return float((network(unseen) - target(unseen)).square().mean())
 
 
-def cost(unit: Construction | Contest) -> float:
-    return contest.cost(unit) if isinstance(unit, Contest) else 3e-4 * unit.descent_steps
-
-
-def claims(every: Records, command: str) -> list[Claim]:
-    found = [_limit(record.values, command) for record in contest.constructed(every["W5"])[-1:]]
+def claims(every: Records) -> list[Claim]:
+    found = [_limit(record.values) for record in contest.constructed(every["W5"])[-1:]]
     names = ("samples", "steps", "rate", "bound", "seeds", "width")
     for record in of_one_run(contest.trained(every["W5"]), ("target",), names):
-        name = record.config["target"]
-        deq, other = PAPER.get(name, (None, None))
-        what = f"{name}, the error on the unseen part"
-        spelt = "—" if deq is None or other is None else f"{deq:g} against {other:g}"
-        found.append(contest.ordering(record, f"W5.{name}", what, spelt, command))
-        if record.values["paired"]:
-            found.append(contest.equal_flops(record, f"W5.{name}.flops", what, command))
-        if deq is not None and other is not None:
-            theirs = {"DEQ": deq} | dict.fromkeys(record.config["rivals"], other)
-            close = contest.level(record, f"W5.{name}.level", what, theirs, command)
-            found += [close] if close is not None else []
+        name, spelt, levels = record.config["target"], "—", {}
+        if name in PAPER:
+            deq, other = PAPER[name]
+            spelt, levels = f"{deq:g} against {other:g}", {"DEQ": deq} | dict.fromkeys(record.config["rivals"], other)
+        found += contest.claims_of(record, f"W5.{name}", f"{name}, the error on the unseen part", spelt, levels)
     return found
 
 
-def _limit(values: Values, command: str) -> Claim:
+def _limit(values: Values) -> Claim:
     exact = abs(values["beta"] - PAPER_LIMIT["beta"]) < 1e-6 and abs(values["gotu"] - PAPER_LIMIT["gotu"]) < 1e-6
     return Claim(
         id="W5.limit",
@@ -105,36 +95,29 @@ def _limit(values: Values, command: str) -> Claim:
         f"gradient descent {values['descended']:.6f}",
         spread="exact",
         verdict=holds(exact and abs(values["descended"] - values["gotu"]) < 1e-2 * values["gotu"]),
-        command=command,
     )
 
 
 def notes(every: Records) -> list[str]:
-    if not every["W5"]:
-        return []
+    values = {r.config["target"]: r.values["best_constant"] for r in contest.trained(every["W5"])}
+    constants = ", ".join(f"{format_number(value)} ({name})" for name, value in values.items()) or "not computed"
     return [
         "All networks fit the seen part; they differ in what they make of the other. Widths, rates and steps of the paper are "
         "open, and its levels depend on them.",
-        f"A constant's error on the unseen part is {_constants(every)}.",
+        f"A constant's error on the unseen part is {constants}.",
         "f3 has 2^21 points: some of the seen part are drawn for every seed; the same points with x_1 = −1 are the unseen.",
     ]
-
-
-def _constants(every: Records) -> str:
-    values = {r.config["target"]: r.values["best_constant"] for r in contest.trained(every["W5"])}
-    return ", ".join(f"{format_number(value)} ({name})" for name, value in values.items()) or "not computed"
 
 
 W5 = Experiment(
     name="W5",
     title="Out of distribution: the unseen part of the cube",
     shows="Boolean functions of which a half is never seen: a DEQ's guess of it is closer than a feed-forward network's.",
-    quick=replace(Config(), paired=(2,), samples=4096, steps=2000, seeds=5),
-    full=Config(),
     units=units,
+    quick=replace(FULL, paired=(2,), samples=4096, steps=2000, seeds=5),
+    full=FULL,
     run=run,
-    cost=cost,
-    claims=claims,
-    notes=notes,
+    judge=claims,
+    remark=notes,
     command="separate",
 )

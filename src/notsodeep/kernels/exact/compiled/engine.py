@@ -1,4 +1,4 @@
-"""Tiles by a fused solver; what it leaves open is done by the pair equation itself, in float64."""
+"""Tiles by a fused solver; pairs that it leaves open are solved by the pair equation in float64."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Cos, Rectifier, Sin
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.gaussian import Moments, Rows, rows
-from notsodeep.gaussian.affine import affine_parts
-from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairEquation
+from notsodeep.kernels.exact.pairs import ExplicitPairs, Pairs
 from notsodeep.tolerances import FUSED_CAP, FUSED_HALLEY, FUSED_NEWTON, FUSED_TRUNCATION
 
 _LISTED_AT_ONCE = 1 << 22, 1 << 26  # numbers of the samples gathered for a list of pairs, on a CPU and on CUDA
@@ -22,9 +22,24 @@ _WORTH_COMPILING = 1 << 19  # pairs
 _SMALLEST, _LARGEST = 1e-9, 1e9
 """Deviations whose products and their inverses are far within the range of float32."""
 _FLAT = 1e-8
-"""Variance over squared mean of a φ with a closed form, below which quadrature has lost digits, and the closed form has not."""
+"""Variance over squared mean of φ below which quadrature loses digits that a closed form keeps."""
 _WIDEST_WAVE = 12.0
-"""Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, there is the closed form alone."""
+"""Deviation up to which quadrature follows every Hermite polynomial times a sine; beyond, only the closed form does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tile:
+    """One or two kernels of the pairs `left` × `right`, and the tensors that they are written to; no mirrors: whole tiles."""
+
+    left: slice
+    right: slice
+    kernels: tuple[str, ...]
+    outputs: Any
+    mirrors: Any = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.left.stop - self.left.start, self.right.stop - self.right.start
 
 
 class Engine(ABC):
@@ -36,7 +51,7 @@ class Engine(ABC):
     def __init__(
         self,
         laws: tuple[PairLaw, ...],
-        equation: ImplicitPairs | ExplicitPairs,
+        equation: Pairs,
         rows: Tensor,
         columns: Tensor,
         symmetric: bool,
@@ -46,26 +61,26 @@ class Engine(ABC):
         self.offset = 0 if symmetric else len(rows)
 
     @abstractmethod
-    def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        """Write the kernels (one or two) of a tile, and of a mirrored one what is above the diagonal to both places; the open
-        pairs, (pairs, 2), counted within the tile, or None."""
+    def solve(self, tile: Tile) -> Tensor | None:
+        """Write the kernels of a tile (of a mirrored one, the part above the diagonal to both places), and return the indices
+        (pairs, 2) within the tile of the pairs left open, or None."""
 
     @property
     @abstractmethod
     def sides(self) -> tuple[int, int]:
-        """A tile that suits the device: (rows, columns)."""
+        """(rows, columns) of a tile that suits the device."""
 
     def tile(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any = None) -> None:
-        """Write a tile, with nothing left open."""
+        """Write a tile, open pairs included."""
         for start in range(0, len(kernels), 2):
             part = slice(start, start + 2)
-            own = outputs[part], None if mirrors is None else mirrors[part]
-            open_pairs = self.solve(left, right, kernels[part], *own)
+            tile = Tile(left, right, kernels[part], outputs[part], None if mirrors is None else mirrors[part])
+            open_pairs = self.solve(tile)
             if open_pairs is not None:
-                self._finish(left, right, kernels[part], *own, open_pairs)
+                self._finish(tile, open_pairs)
 
     def fill(self, outputs: tuple[Tensor, ...], kernels: tuple[str, ...]) -> None:
-        """All of the kernels, in strips of rows; of a symmetric one, from the diagonal on."""
+        """Write whole kernels in strips of rows; of a symmetric one, from the diagonal on."""
         n, n2 = outputs[0].shape
         height, width = self.sides
         for top in range(0, n, height):
@@ -75,28 +90,23 @@ class Engine(ABC):
                 mirrors = [output[right, left] for output in outputs] if self.symmetric else None
                 self.tile(left, right, kernels, [output[left, right] for output in outputs], mirrors)
 
-    def _finish(
-        self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any, open_pairs: Tensor
-    ) -> None:
+    def _finish(self, tile: Tile, open_pairs: Tensor) -> None:
         at_once = max(1, _LISTED_AT_ONCE[self.rows.is_cuda] // self.rows.shape[1])
         for part in open_pairs.split(at_once):
-            i, j = part[:, 0] + left.start, part[:, 1] + right.start
+            i, j = part[:, 0] + tile.left.start, part[:, 1] + tile.right.start
             gram = (self.rows[i].to(torch.float64) * self.columns[j].to(torch.float64)).sum(1)
             exact = self.equation.pairs(i, j + self.offset, gram)
-            for index, name in enumerate(kernels):
-                values = getattr(exact, name).to(outputs[index].dtype)
-                outputs[index][part[:, 0], part[:, 1]] = values
-                if mirrors is not None:
-                    mirrors[index][part[:, 1], part[:, 0]] = values
+            for index, name in enumerate(tile.kernels):
+                values = getattr(exact, name).to(tile.outputs[index].dtype)
+                tile.outputs[index][part[:, 0], part[:, 1]] = values
+                if tile.mirrors is not None:
+                    tile.mirrors[index][part[:, 1], part[:, 0]] = values
 
 
-def engine_for(
-    equation: PairEquation, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False
-) -> Engine | None:
-    """The fused solver of these samples' device, if there is one and the kernel is large enough to be worth it, or `eager`."""
+def engine_for(equation: Pairs, rows: Tensor, columns: Tensor, symmetric: bool, eager: bool = False) -> Engine | None:
+    """The fused solver for the samples' device; None where there is none, or for a small kernel unless `eager`."""
     if len(rows) * len(columns) < _WORTH_COMPILING and not eager:
         return None
-    assert isinstance(equation, ImplicitPairs | ExplicitPairs)
     needed = "triton" if rows.is_cuda else "numba"
     if rows.device.type not in ("cpu", "cuda") or importlib.util.find_spec(needed) is None:
         return None
@@ -117,8 +127,8 @@ class PairLaw:
     """ρ = s + σ_a² h(ρ), s = (σ_b² S + σ_a² m_i m_j)/(τ_i τ_j), of every pair of a DEQ, or of a layer, whose σ_a² is 0.
 
     `stride` 0: a rectifier, h = α²ρ + c(ρ arcsin ρ − ρ²/(1 + √(1 − ρ²))), form = (α², c). Else a series,
-    h = ρ Σ_l b_l(τ_i) b_l(τ_j) ρ^(l·stride), of which 1, 2, … terms are enough for |ρ| up to `limits`; the last limit bounds
-    what a fused solver may answer for.
+    h = ρ Σ_l b_l(τ_i) b_l(τ_j) ρ^(l·stride); 1, 2, … terms are enough for |ρ| up to `limits`, the last of them the largest |ρ|
+    that a fused solver answers for.
     """
 
     var_a: float
@@ -137,22 +147,24 @@ class PairLaw:
         return self.tau.reciprocal()
 
 
-def pair_laws(equation: ImplicitPairs | ExplicitPairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
+def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
     """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe."""
     if isinstance(equation, ExplicitPairs):
         parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
-        found = [_law(phi, samples, at, 0.0, 1.0, dtype) for phi, samples, at in parts]
+        found = [_law(phi, samples, at, (0.0, 1.0), dtype) for phi, samples, at in parts]
     elif equation.several_roots:
         return None
     else:
         net = equation.net
-        found = [_law(net.phi, equation.rows, equation.moments, net.var_a, net.var_b, dtype)]
+        found = [_law(net.phi, equation.rows, equation.moments, (net.var_a, net.var_b), dtype)]
     laws = tuple(law for law in found if law is not None)
     return laws if len(laws) == len(found) else None
 
 
-def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float, dtype: torch.dtype) -> PairLaw | None:
-    """None where it is not safe: a jump of φ, many waves, hardly any variation, or norms of wildly different size."""
+def _law(
+    phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype
+) -> PairLaw | None:
+    """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms."""
     tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
         return None
@@ -172,11 +184,11 @@ def _law(phi: Activation, samples: Rows, at: Moments, var_a: float, var_b: float
         stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name])
         tol = FUSED_NEWTON[name]
     parts = (part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients))
-    return PairLaw(var_a, var_b, stride, form, tol, *parts)
+    return PairLaw(*variances, stride, form, tol, *parts)
 
 
 def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:
-    """(stride, limits, b): |ρ|^l times what l + 1 terms miss is at most `truncation` up to |ρ| = limit."""
+    """(stride, limits, b): |ρ|^l times the remainder after l + 1 terms is at most `truncation` up to |ρ| = limit."""
     assert series.coefficients is not None and series.decay is not None  # noqa: PT018
     b = (factor * series.coefficients / series.tau[:, None]).T
     degrees = torch.arange(len(b), dtype=b.dtype, device=b.device)

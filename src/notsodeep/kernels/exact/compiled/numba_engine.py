@@ -10,11 +10,16 @@ import torch
 from torch import Tensor
 
 from notsodeep.kernels.exact.compiled import numba_loops as cpu
-from notsodeep.kernels.exact.compiled.engine import Engine
+from notsodeep.kernels.exact.compiled.engine import Engine, Tile
+from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
 
 _HEIGHT, _WIDTH = 128, 2048  # of a strip of Gram values that a core keeps in its cache
-_KERNELS = {"conjugate": cpu.CONJUGATE, "tangent": cpu.TANGENT, "preactivation": cpu.PREACTIVATION}
+_CODES: dict[str, int] = {
+    Kernel.CONJUGATE: cpu.CONJUGATE,
+    Kernel.TANGENT: cpu.TANGENT,
+    Kernel.PREACTIVATION: cpu.PREACTIVATION,
+}
 _EVERY_PAIR = -(1 << 40)  # a diagonal far below the tile
 _OWN = local()
 
@@ -43,39 +48,34 @@ class CpuEngine(Engine):
     def sides(self) -> tuple[int, int]:
         return len(self.rows), len(self.columns)
 
-    def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        mirrored = mirrors is not None
+    def solve(self, tile: Tile) -> Tensor | None:
+        outputs, mirrored = tile.outputs, tile.mirrors is not None
         targets = [
-            (_KERNELS[name], outputs[k], mirrors[k] if mirrored else outputs[k][:0]) for k, name in enumerate(kernels)
+            (_CODES[name], outputs[k], tile.mirrors[k] if mirrored else outputs[k][:0])
+            for k, name in enumerate(tile.kernels)
         ]
         targets += [(cpu.NONE, outputs[0][:0], outputs[0][:0])] * (2 - len(targets))
-        shift = left.start - right.start
-        rows, columns = left.stop - left.start, right.stop - right.start
+        shift = tile.left.start - tile.right.start
+        rows, columns = tile.shape
         strips = [
             (slice(top, min(top + _HEIGHT, rows)), slice(start, min(start + _WIDTH, columns)))
             for top in range(0, rows, _HEIGHT)
             for start in range(max(0, top + shift) if mirrored else 0, columns, _WIDTH)
         ]
-        found = shared(lambda at: self._strip(left, right, at[0], at[1], mirrored, targets), strips)
+        found = shared(lambda at: self._strip(tile, *at, targets), strips)
         open_pairs = [pairs for pairs in found if pairs is not None]
         return torch.cat(open_pairs) if open_pairs else None
 
     def _strip(
-        self,
-        left: slice,
-        right: slice,
-        rows: slice,
-        columns: slice,
-        mirrored: bool,
-        targets: list[tuple[int, Tensor, Tensor]],
+        self, tile: Tile, rows: slice, columns: slice, targets: list[tuple[int, Tensor, Tensor]]
     ) -> Tensor | None:
-        """A matrix product and all that comes after it, for Gram values that stay in the cache of one core."""
-        i, j = _within(left, rows), _within(right, columns)
+        """A matrix product and the kernels from it, for Gram values that stay in the cache of one core."""
+        i, j = _within(tile.left, rows), _within(tile.right, columns)
         gram, marks, tangent = _buffers(i.stop - i.start, j.stop - j.start, self.rows.dtype)
         torch.mm(self.rows[i], self.columns[j].T, out=gram)
         if self.symmetric:
             _blank_diagonal(gram, i.start - j.start)
-        shift = i.start - j.start if mirrored else _EVERY_PAIR
+        shift = i.start - j.start if tile.mirrors is not None else _EVERY_PAIR
         here = [_target(kernel, output[rows, columns], mirror[columns, rows]) for kernel, output, mirror in targets]
         layers = self._layers(i, j, gram, tangent, here)
         found = 0
@@ -90,8 +90,8 @@ class CpuEngine(Engine):
     def _layers(
         self, i: slice, j: slice, gram: Tensor, tangent: Tensor, targets: list[cpu.Target]
     ) -> list[tuple[Any, tuple[Any, ...], list[cpu.Target]]]:
-        """Of each: Θ of the layer before it, what is known of its samples, and where its kernels go, which for all but the last
-        is where the next one looks for them."""
+        """For each layer: Θ of the layer before, its two sides and law, and the targets of its kernels, which the next layer
+        reads."""
         conjugate_alone = all(target.kernel in (cpu.CONJUGATE, cpu.NONE) for target in targets)
         between = [
             _target(cpu.CONJUGATE, gram, gram[:0]),
@@ -114,8 +114,7 @@ def _side(known: cpu.Side, index: slice) -> cpu.Side:
 
 
 def _buffers(rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Gram values, marks of zero, and a tangent kernel, for a strip of this thread, in memory that it keeps: fresh pages cost
-    more."""
+    """Gram values, zeroed marks and a tangent kernel for a strip, in memory that this thread keeps: fresh pages cost more."""
     if not hasattr(_OWN, "memory"):
         _OWN.memory = torch.empty(3, _HEIGHT * _WIDTH, dtype=torch.float64)
     gram, marks, tangent = (
@@ -141,7 +140,7 @@ def _flat(matrix: Tensor) -> tuple[Any, int]:
 
 
 def _apart(coefficients: Tensor) -> Tensor:
-    """The same with rows that do not follow one another in memory, even of a single term: one type for the compiler."""
+    """A copy whose rows are apart in memory even for a single term: one type for the compiler."""
     terms, n = coefficients.shape
     room = coefficients.new_zeros(max(terms, 2), n + 1)
     room[:terms, :n] = coefficients
@@ -149,7 +148,7 @@ def _apart(coefficients: Tensor) -> Tensor:
 
 
 def _blank_diagonal(gram: Tensor, shift: int) -> None:
-    """A sample meets itself at column = row + shift: ρ = 1 there is for others to answer."""
+    """Zero the entries in which a sample meets itself, at column = row + shift: the diagonal is computed elsewhere."""
     rows, columns = gram.shape
     first, last = max(0, -shift), min(rows, columns - shift)
     if first < last:

@@ -7,8 +7,8 @@ With ρ = Λ/(τ_i τ_j), m = E[φ(τξ)] and h(ρ) = (k(ρ) − m_i m_j)/(τ_i 
 A layer of an explicit network is one of σ_a² = 0 and σ_b² = 1 whose S is the layer before: it is solved as it starts.
 
 Rows are worked on `LANES` columns at a time: every loop below is over numbers in the nearest cache, and becomes vector
-instructions. The interpreter's lock is released, so that threads can share the rows of a tile. What these solvers cannot
-settle (|ρ| near 1, or a series that is too short) is marked, and left to `pairs`. Ref: docs/theory.md, sections 2 and 5.
+instructions. The interpreter's lock is released, so threads can share the rows of a tile. Pairs that these solvers cannot
+settle (|ρ| near 1, or a series that is too short) are marked, and left to `pairs`. Ref: docs/theory.md, sections 2 and 5.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numba.extending import overload, register_jitable
 LANES, ROWS = 128, 16
 CONJUGATE, TANGENT, PREACTIVATION, NONE = 0, 1, 2, 3
 _EVALUATIONS = 8
-# Where a row's numbers lie in one flat scratch array. The compiler sees that they do not overlap, as it would not of separate
+# Offsets of a row's numbers in one flat scratch array. The compiler sees that they do not overlap, as it would not of separate
 # arrays, and vectorises.
 _S, _RHO, _VALUE, _SLOPE, _STEP, _Y, _V, _D, _K, _TOP = (LANES * k for k in range(10))
 _GROUP = 16
@@ -32,7 +32,7 @@ SCRATCH = 9 * LANES + _GROUP
 
 
 class Law(NamedTuple):
-    """What all pairs share. `stride` 0 is a rectifier, of `form` (α², w); 1 or 2 a series in ρ or in ρ²."""
+    """The constants that all pairs share. `stride` 0 is a rectifier, of `form` (α², w); 1 or 2 a series in ρ or in ρ²."""
 
     var_a: Any
     var_b: Any
@@ -44,7 +44,7 @@ class Law(NamedTuple):
 
 
 class Side(NamedTuple):
-    """What is known of each sample: τ, 1/τ, E[φ] and its coefficients b_l as a column."""
+    """Of each sample: τ, 1/τ, E[φ] and its coefficients b_l as a column."""
 
     tau: Any
     inverse: Any
@@ -53,10 +53,10 @@ class Side(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A kernel to write, where to, and where its mirror image goes, each as a flat array with the distance of its rows: of one
-    type whatever their layout, so that compiling once is enough.
+    """A kernel to write, its output and its mirror image, each as a flat array with the distance of its rows: one type for any
+    layout, so compiling once is enough.
 
-    If the mirror is empty, whole blocks are written, with what is below the diagonal; else what is above it, to both.
+    If the mirror is empty, whole blocks are written, below the diagonal too; else the part above it, to both.
     """
 
     kernel: int
@@ -234,7 +234,7 @@ def _emit(kernel: int, tau: Any, mean: Any, right: Side, n: int, w: Any, into: A
 
 @_fast
 def _scatter(block: Any, shift: int, top: int, start: int, target: Target) -> None:
-    """Write a block to its place and, transposed, to its mirror image; of one that meets the diagonal, what is above it."""
+    """Write a block to its place and, transposed, to its mirror image; of one that meets the diagonal, the part above it."""
     rows, columns = block.shape
     whole = len(target.mirror) == 0 or start > top + rows - 1 + shift
     for r in range(rows):
@@ -282,10 +282,10 @@ def solve_rows(
     second: Target,
     marks: Any,
 ) -> int:
-    """Solve gram[top : top + rows], at most `ROWS`, write the kernels, mark what is not solved, and say how much that is.
+    """Solve gram[top : top + rows], at most `ROWS`, write the kernels, mark the unsolved pairs, and return their number.
 
-    Pairs with column ≤ row + shift are of the other triangle, and left out. `theta`, if it is not empty, is Θ of the layer
-    before and stands for K.
+    Pairs with column ≤ row + shift are of the other triangle, and left out. `theta`, if not empty, is Θ of the layer before and
+    stands for K.
     """
     found = 0
     w = np.empty(SCRATCH, gram.dtype)

@@ -1,6 +1,6 @@
 """Tiles on CUDA: one kernel for all of them in float32; in float64 a matrix product and the same kernel after it.
 
-An explicit network runs it once for each layer, on what the layer before has left.
+An explicit network runs it once per layer, on the results of the layer before.
 """
 
 from __future__ import annotations
@@ -12,9 +12,14 @@ import triton
 from torch import Tensor
 
 from notsodeep.kernels.exact.compiled import triton_kernel as gpu
-from notsodeep.kernels.exact.compiled.engine import Engine, PairLaw
+from notsodeep.kernels.exact.compiled.engine import Engine, PairLaw, Tile
+from notsodeep.kernels.names import OF_OUTPUTS, Kernel
 
-_KINDS = {"conjugate": gpu.CONJUGATE, "tangent": gpu.TANGENT, "preactivation": gpu.PREACTIVATION}
+_CODES: dict[str, Any] = {
+    Kernel.CONJUGATE: gpu.CONJUGATE,
+    Kernel.TANGENT: gpu.TANGENT,
+    Kernel.PREACTIVATION: gpu.PREACTIVATION,
+}
 _SINGLE = {"HEIGHT": 128, "WIDTH": 64, "DEPTH": 64, "num_warps": 8, "num_stages": 3}
 _DOUBLE = {"HEIGHT": 64, "WIDTH": 64, "DEPTH": 32, "num_warps": 8, "num_stages": 1}
 _PADDING = 64
@@ -44,44 +49,36 @@ class GpuEngine(Engine):
             (_LARGEST_GRAM, _LARGEST_GRAM) if self.given or len(self.laws) > 1 else (len(self.rows), len(self.columns))
         )
 
-    def solve(self, left: slice, right: slice, kernels: tuple[str, ...], outputs: Any, mirrors: Any) -> Tensor | None:
-        shape = _DOUBLE if self.given else _SINGLE
-        tile = left, right
-        gram = self.rows[left] @ self.columns[right].T if self.given else None
-        known: list[Tensor | None] = [gram, None]
-        between = kernels if kernels == ("conjugate",) else ("conjugate", "tangent")
+    def solve(self, tile: Tile) -> Tensor | None:
+        left, right = tile.left, tile.right
+        known: list[Tensor | None] = [self.rows[left] @ self.columns[right].T if self.given else None, None]
+        between = tile.kernels if tile.kernels == (Kernel.CONJUGATE,) else OF_OUTPUTS
         *hidden, last = range(len(self.laws))
         for layer in hidden:
-            # Every entry is read before it is written, by the same block: so each layer may take the place of the one before.
-            kept = [self._room(tile) if old is None else old for old in known[: len(between)]]
-            self._layer(layer, tile, known, between, kept, None, shape)
+            # Every entry is read before it is written, by the same block, so each layer may take the place of the one before.
+            kept = [self.rows.new_empty(*tile.shape) if old is None else old for old in known[: len(between)]]
+            self._layer(layer, Tile(left, right, between, kept), known)
             known[: len(kept)] = kept
-        flags = self._layer(last, tile, known, kernels, outputs, mirrors, shape)
-        flagged = flags.nonzero().flatten()
+        flagged = self._layer(last, tile, known).nonzero().flatten()
         if not len(flagged):
             return None
-        pairs = self._open_pairs(flagged, outputs[0], shape)
+        pairs = self._open_pairs(flagged, tile.outputs[0], self.blocks)
         # On the diagonal a block holds its own mirror image: each pair once.
-        return pairs if mirrors is None else pairs[pairs[:, 1] > pairs[:, 0] + left.start - right.start]
+        return pairs if tile.mirrors is None else pairs[pairs[:, 1] > pairs[:, 0] + left.start - right.start]
 
-    def _layer(
-        self,
-        layer: int,
-        tile: tuple[slice, slice],
-        known: list[Tensor | None],
-        kernels: tuple[str, ...],
-        outputs: Any,
-        mirrors: Any,
-        shape: dict[str, int],
-    ) -> Tensor:
-        """Write a layer's kernels; the flags of its blocks. What is `known` of the layer before are G, or the Gram values, and
-        Θ; where there is no G, the kernel makes the samples' products."""
-        (left, right), (gram, theta) = tile, known
-        n, n2 = left.stop - left.start, right.stop - right.start
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The shape of a block, and how it is compiled."""
+        return _DOUBLE if self.given else _SINGLE
+
+    def _layer(self, layer: int, tile: Tile, known: list[Tensor | None]) -> Tensor:
+        """Write a layer's kernels and return the flags of its blocks. `known` are G (or the Gram values) and Θ of the layer
+        before; without G, the kernel computes the samples' products."""
+        left, right, shape, (gram, theta), (n, n2) = tile.left, tile.right, self.blocks, known, tile.shape
         down, across = _squares(n, n2, shape)
         flags = torch.zeros(down * across * gpu.GROUP**2, dtype=torch.int32, device=self.rows.device)
-        outs, across_outs = list(outputs), list(outputs if mirrors is None else mirrors)
-        kinds = [_KINDS[name] for name in kernels] + [gpu.NONE] * (2 - len(kernels))
+        outs, across_outs = list(tile.outputs), list(tile.outputs if tile.mirrors is None else tile.mirrors)
+        kinds = [_CODES[name] for name in tile.kernels] + [gpu.NONE] * (2 - len(tile.kernels))
         law = self.laws[layer]
         parts = [*self._parts(0, left), *self._parts(1, right)]
         with torch.cuda.device(self.rows.device):
@@ -92,12 +89,9 @@ class GpuEngine(Engine):
                 outs[0], outs[-1], across_outs[0], across_outs[-1], outs[0].stride(0), across_outs[0].stride(0),
                 left.start - right.start, flags,
                 KIND1=kinds[0], KIND2=kinds[1], STRIDE=law.stride, GIVEN=gram is not None, THETA=theta is not None,
-                MIRRORED=mirrors is not None, SYMMETRIC=self.symmetric, GROUP=gpu.GROUP, **shape,
+                MIRRORED=tile.mirrors is not None, SYMMETRIC=self.symmetric, GROUP=gpu.GROUP, **shape,
             )  # fmt: skip
         return flags
-
-    def _room(self, tile: tuple[slice, slice]) -> Tensor:
-        return self.rows.new_empty(*(part.stop - part.start for part in tile))
 
     def _parts(self, side: int, index: slice) -> list[Tensor]:
         split_samples = self.split[side]
@@ -126,7 +120,7 @@ class GpuEngine(Engine):
 
 
 def _squares(rows: int, columns: int, shape: dict[str, int]) -> tuple[int, int]:
-    """How many squares of blocks a tile has, down and across."""
+    """The number of squares of blocks of a tile, down and across."""
     sides = (rows, shape["HEIGHT"]), (columns, shape["WIDTH"])
     down, across = (triton.cdiv(triton.cdiv(length, side), gpu.GROUP) for length, side in sides)
     return down, across

@@ -2,7 +2,7 @@
 
 The Gram values of a block come from tensor cores, of samples split into two float16 numbers each (float32), or are given
 (float64); then the equation ρ = s + σ_a² h(ρ) of `law` is solved as on a CPU, and the kernels are written to their places and
-to their mirror images. A block in which a pair stays open is flagged, and the pair written as NaN, for others to answer; the
+to their mirror images. A block in which a pair stays open is flagged and the pair written as NaN, to be solved elsewhere; the
 layers of an explicit network hand such a pair on.
 """
 

@@ -1,12 +1,18 @@
-"""W7's images: CIFAR-10, or made-up ones that need no file, and the changes that leave an image's class as it is."""
+"""W7's images (CIFAR-10, or made-up ones that need no file), their augmentation, and Grad-CAM maps of them with their breadth.
+
+Ref: Selvaraju et al. (2017); [wu2024].
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.data.image_sets import images
@@ -20,8 +26,8 @@ _SOURCES = ("cifar10", "made-up")
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """x (n, 3, 32, 32) with the training images' mean and deviation of each channel taken out, y (n,), and the test images' own
-    bytes, (n, 3, 32, 32)."""
+    """Images (n, 3, 32, 32), standardised by the training images' mean and deviation of each channel, their classes (n,), and
+    the test images as bytes, (n, 3, 32, 32)."""
 
     x: Tensor
     y: Tensor
@@ -31,8 +37,8 @@ class Images:
 
 
 def load_images(data: str, batches: Sequence[int], train: int, test: int, device: torch.device) -> Images:
-    """The first `train` training images of these batches of CIFAR-10 and the first `test` test images (their order is random
-    there); of "made-up" as many as asked for."""
+    """The first `train` training images of these batches of CIFAR-10, whose order is random, and the first `test` test images;
+    or as many "made-up" ones."""
     if data == "cifar10":
         x, y = _first(images("cifar10", "train", batches), train, "training")
         test_x, test_y = _first(images("cifar10", "test"), test, "test")
@@ -60,7 +66,7 @@ def _first(found: tuple[Tensor, Tensor], count: int, what: str) -> tuple[Tensor,
 
 
 def made_up(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(n, 3072) in [0, 1], and classes: a spot anywhere on grey noise, class k a hue of ten."""
+    """Images (n, 3072) in [0, 1] and their classes: a spot somewhere on grey noise, in one of ten hues, one per class."""
     y = torch.randint(CLASSES, (n,), generator=generator)
     centre = 6.0 + 20.0 * torch.rand(n, 2, 1, 1, generator=generator)
     grid = torch.arange(SIDE, dtype=torch.float32)
@@ -72,7 +78,7 @@ def made_up(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 class Augmented:
-    """The batches of a `Batches`, each image mirrored or not and shifted by up to four pixels, anew each time."""
+    """The batches of a `Batches`, each image mirrored or not and shifted by up to four pixels, differently each time."""
 
     def __init__(self, batches: Batches, generator: torch.Generator) -> None:
         self.batches, self.generator = batches, generator
@@ -86,7 +92,7 @@ class Augmented:
 
 
 def shifted(x: Tensor, generator: torch.Generator) -> Tensor:
-    """x (n, 3, H, W), mirrored with probability ½ and shifted by −4 … 4 in both directions; the border is continued."""
+    """x (n, 3, H, W), mirrored with probability ½ and shifted by −4 … 4 in both directions; border pixels are repeated."""
     n, _, height, width = x.shape
     mirror = torch.rand(n, generator=generator) < 0.5
     offset = torch.randint(2 * _SHIFT + 1, (2, n, 1), generator=generator)
@@ -96,3 +102,49 @@ def shifted(x: Tensor, generator: torch.Generator) -> Tensor:
     padded = functional.pad(x, (_SHIFT,) * 4, mode="replicate").movedim(1, -1)
     samples = torch.arange(n, device=x.device)[:, None, None]
     return padded[samples, rows[:, :, None], columns[:, None, :]].movedim(-1, 1).contiguous()
+
+
+def grad_cam(module: nn.Module, layer: nn.Module, images: Tensor, classes: Tensor) -> Tensor:
+    """M = relu(Σ_c a_c F_c), (n, H, W), with F (n, C, H, W) the output of `layer` and a_c the mean over pixels of ∂out_k/∂F_c,
+    for the class k given for each image.
+
+    The layer must be evaluated once per pass. In a DEQ that excludes the layers within its map; a layer that the equilibrium
+    passes through afterwards (`Head.features`) has F = z*, and a gradient that needs no adjoint.
+
+    Computed by captum's `LayerGradCam` (extra ``[saliency]``).
+    """
+    if classes.shape != images.shape[:1]:
+        raise BadInput(
+            f"There are {len(images)} images and classes of shape {tuple(classes.shape)}; give one for each image."
+        )
+    # With a gradient for the images, the layer's output has one even where all weights are frozen.
+    inputs = images.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        maps = captum_attr().LayerGradCam(module, layer).attribute(inputs, target=classes, relu_attributions=True)
+    if not isinstance(maps, Tensor) or maps.ndim != 4:
+        raise BadInput(
+            "Grad-CAM needs a layer whose output is one tensor (n, C, H, W): take a convolution or what follows one."
+        )
+    return maps.detach()[:, 0]
+
+
+def map_entropy(maps: Tensor) -> Tensor:
+    """H(p)/log(HW), (n,), with p = relu(M)/Σ relu(M) and H(p) = −Σ p log p: 0 for one pixel, 1 for a constant map.
+
+    NaN for a map without a positive pixel, which has no breadth. Maps are (n, H, W); only those of one size can be compared.
+    """
+    if maps.ndim != 3 or maps[0].numel() < 2:
+        raise BadInput(f"Maps are (n, H, W) of two pixels or more, got {tuple(maps.shape)}.")
+    p = maps.flatten(1).double().clamp(min=0.0)
+    p = p / p.sum(1, keepdim=True)  # 0/0 where nothing is positive
+    entropy: Tensor = -torch.special.xlogy(p, p).sum(1)
+    return entropy / math.log(p.shape[1])
+
+
+def captum_attr() -> Any:
+    """captum's module of attributions; raises BadInput where the extra is not installed."""
+    try:
+        return import_module("captum.attr")
+    except ImportError as error:
+        message = "Grad-CAM needs captum, which is not installed: pip install 'notsodeep[saliency]'."
+        raise BadInput(message, extra="saliency", missing=("captum",)) from error

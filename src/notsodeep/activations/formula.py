@@ -12,7 +12,7 @@ from torch import Tensor
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
-from notsodeep.activations.grammar import plain, read, refusal
+from notsodeep.activations.formula_grammar import plain, read, refusal
 from notsodeep.activations.kinks import Function, rounded
 from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of

@@ -26,6 +26,40 @@ _EXPONENT = 16.0
 _LARGEST = torch.finfo(torch.float32).max  # of a constant: networks are trained in float32
 
 Part = float | Function  # a number, or a function of x
+_KNOWN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ .+-*/(),")
+_INSTEAD = {
+    **dict.fromkeys("^", "**"),
+    **dict.fromkeys("×·⋅∙", "*"),
+    **dict.fromkeys("÷∕", "/"),
+    **dict.fromkeys("−–—", "-"),
+    **dict.fromkeys("²³", "**2 or **3"),
+    **dict.fromkeys("[{", "("),
+    **dict.fromkeys("]}", ")"),
+    **dict.fromkeys("|", "abs(x)"),
+    **dict.fromkeys("<>", "max, min, clip or sign"),
+    **dict.fromkeys("√", "sqrt(x)"),
+    **dict.fromkeys("π", "pi"),
+    **dict.fromkeys("=", "what is right of it only"),
+}
+_NUMBER = r"(?>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"  # taken whole, so that the e of 1e5 is no name
+_GLUED = re.compile(rf"(?<![\w.])({_NUMBER})\s*([A-Za-z_]\w*|\()|(\))\s*(\w+|\()")
+_BENT_AT_0 = ("abs", "sign", "relu", "elu", "sqrt")
+_NUMBERS = {"pi": math.pi, "e": math.e}
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+_NOT_ARITHMETIC: dict[type[ast.expr], str] = {
+    ast.Attribute: "asks for something by a dot: write a function as tanh(x)",
+    ast.IfExp: "chooses between values: write max, min, clip or sign instead",
+    ast.BoolOp: "chooses between values: write max, min, clip or sign instead",
+    ast.Compare: "compares: write max, min, clip or sign instead",
+    ast.Tuple: "has a comma outside of a function: write . in a number",
+    ast.Starred: "has a * with nothing to its left: write a factor there",
+}
 
 
 @dataclass(frozen=True)
@@ -45,25 +79,6 @@ def read(text: str) -> Reading:
 def refusal(part: str, why: str) -> BadInput:
     shown = part if len(part) <= 60 else f"{part[:59]}…"
     return BadInput(f"In an activation's expression, {shown!r} {why}.", part=part)
-
-
-_KNOWN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_ .+-*/(),")
-_INSTEAD = {
-    **dict.fromkeys("^", "**"),
-    **dict.fromkeys("×·⋅∙", "*"),
-    **dict.fromkeys("÷∕", "/"),
-    **dict.fromkeys("−–—", "-"),
-    **dict.fromkeys("²³", "**2 or **3"),
-    **dict.fromkeys("[{", "("),
-    **dict.fromkeys("]}", ")"),
-    **dict.fromkeys("|", "abs(x)"),
-    **dict.fromkeys("<>", "max, min, clip or sign"),
-    **dict.fromkeys("√", "sqrt(x)"),
-    **dict.fromkeys("π", "pi"),
-    **dict.fromkeys("=", "what is right of it only"),
-}
-_NUMBER = r"(?>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"  # taken whole, so that the e of 1e5 is no name
-_GLUED = re.compile(rf"(?<![\w.])({_NUMBER})\s*([A-Za-z_]\w*|\()|(\))\s*(\w+|\()")
 
 
 def plain(text: str) -> str:
@@ -168,24 +183,6 @@ FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "clamp": (3, _clipped),
 }
 """Name → number of arguments, and the function of tensors."""
-
-_BENT_AT_0 = ("abs", "sign", "relu", "elu", "sqrt")
-_NUMBERS = {"pi": math.pi, "e": math.e}
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-_NOT_ARITHMETIC: dict[type[ast.expr], str] = {
-    ast.Attribute: "asks for something by a dot: write a function as tanh(x)",
-    ast.IfExp: "chooses between values: write max, min, clip or sign instead",
-    ast.BoolOp: "chooses between values: write max, min, clip or sign instead",
-    ast.Compare: "compares: write max, min, clip or sign instead",
-    ast.Tuple: "has a comma outside of a function: write . in a number",
-    ast.Starred: "has a * with nothing to its left: write a factor there",
-}
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,0 @@
-"""The images of W7, the networks trained on them, and their saliency maps."""
