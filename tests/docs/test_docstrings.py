@@ -23,13 +23,9 @@ NAMESPACES = (
 NOT_YET = frozenset(
     [
         "Anderson",
-        "BadInput",
         "Broyden",
         "Centred",
         "ImplicitAdjoint",
-        "NoMatch",
-        "NotContractive",
-        "NotConverged",
         "Picard",
         "activation",
         "custom",
@@ -149,18 +145,23 @@ def problems_of_function(function):
 
 
 def problems_of_class(kind):
-    text, init = (kind.__doc__ and inspect.cleandoc(kind.__doc__)) or "", own(kind, "__init__")
+    """What the docstring of a class lacks; a base may document the constructor that it shares."""
+    texts = [
+        inspect.cleandoc(part.__doc__)
+        for part in kind.__mro__
+        if part.__doc__ and part.__module__.startswith("notsodeep")
+    ]
+    init, known = own(kind, "__init__"), set().union(*map(listed, texts))
+    found = [] if kind.__doc__ else ["a docstring"]
     if issubclass(kind, Enum):
-        return [] if text else ["a docstring"]
+        return found
     if init is not None:
-        found = [f"Args: {name}" for name in parameters(init) if name not in listed(text)]
+        found += [f"Args: {name}" for name in parameters(init) if name not in known]
     elif is_dataclass(kind):
-        known = listed(text) | documented_fields(kind)
-        found = [f"Args: {field.name}" for field in fields(kind) if field.init and field.name not in known]
-    else:
-        found = [] if text else ["a docstring"]
+        known |= documented_fields(kind)
+        found += [f"Args: {field.name}" for field in fields(kind) if field.init and field.name not in known]
     checked = [method for method in (init, own(kind, "__post_init__")) if method is not None]
-    if any(map(raises, checked)) and section(text, "Raises") is None:
+    if any(map(raises, checked)) and all(section(text, "Raises") is None for text in texts):
         found.append("Raises")
     return found
 
