@@ -63,7 +63,8 @@ def experiments_command(command: str, about: str, changes: str) -> None:
         as_json: options.Json = False,
     ) -> None:
         if names:
-            _run(chosen(names, command), full, out, device, scheduler, change or [], as_json)
+            configs = _configs(chosen(names, command), full, change or [])
+            _run(configs, out, _device(device, elsewhere=scheduler is not None), scheduler, as_json)
         else:
             _list(command, full, as_json)
 
@@ -71,22 +72,14 @@ def experiments_command(command: str, about: str, changes: str) -> None:
 
 
 def _run(
-    experiments: list[Experiment],
-    full: bool,
-    out: Path,
-    device: str,
-    scheduler: str | None,
-    changes: list[str],
-    as_json: bool,
+    configs: list[tuple[Experiment, Any]], out: Path, device: torch.device | None, scheduler: str | None, as_json: bool
 ) -> None:
-    configs = _configs(experiments, full, changes)
-    where = _device(device, elsewhere=scheduler is not None)
     store = Store(output_folder(out))
-    for experiment in experiments:
+    for experiment, _ in configs:
         store.records(experiment.name)  # raises for a damaged file before the work
     try:
         with noted(), _shown() as show:
-            outcome = run(configs, store, where, show, scheduler)
+            outcome = run(configs, store, device, show, scheduler)
     except KeyboardInterrupt:
         err.print("stopped; the same command goes on from here")
         raise typer.Exit(130) from None
