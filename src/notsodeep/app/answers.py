@@ -109,7 +109,7 @@ def summary(study: Study) -> str:
     return (
         f"{design.net.phi} DEQ on {study.data.description}. Designed: {design.family}, {layers}; "
         f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g}, "
-        f"or {study.scaled_gap:.2g} with its best factor." + _SURPASSED * (study.plain_gap < study.gap)
+        f"or {study.scaled_gap:.2g} times its least-squares factor." + _SURPASSED * (study.plain_gap < study.gap)
     )
 
 

@@ -69,7 +69,7 @@ class Study:
     gap: float
     plain_gap: float
     scaled_gap: float
-    """of the undesigned kernel times its best factor in least squares"""
+    """of the undesigned kernel times its least-squares factor; the best one takes seconds to find"""
     notes: dict[str, str]
     """sentences to show at a field"""
     seconds: float
@@ -216,7 +216,7 @@ def look_ahead(study: Study) -> None:
 def _compare(
     networks: dict[str, Network], kernel: str, x: Tensor, tau0: float
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Spectra of all networks and their gaps to the first one, with "scaled" for the undesigned one times its best factor.
+    """Spectra of all networks and their gaps to the first one, with "scaled" for the undesigned one times a factor.
 
     The gaps of `matching.design.measure`, faster, as a slider needs them: a network is prepared while the kernels, spectra and
     distances of the others are computed in threads, and the factor is the least squares one.
