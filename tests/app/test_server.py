@@ -124,7 +124,7 @@ def test_an_answer_is_in_full_strength(client):
     response = answer(client, "?n=100&p=50").json["response"]
     assert response["results"]["style"] == {}
     assert response["trouble"]["style"] == {"display": "none"}
-    assert "with its best factor" in response["summary"]["children"]
+    assert "times its least-squares factor" in response["summary"]["children"]
 
 
 CONTROLS = {
