@@ -76,10 +76,10 @@ class PhantomAdjoint:
 
 
 def OneStepAdjoint() -> PhantomAdjoint:  # noqa: N802 (reads like the classes around it)
-    """The gradient of one step at the solution.
+    """`PhantomAdjoint(steps=1)`: the gradient of one step at the solution.
 
     Returns:
-        `PhantomAdjoint(steps=1)`.
+        The adjoint.
     """
     return PhantomAdjoint(steps=1)
 

@@ -1,7 +1,4 @@
-"""A fixed point inside an exported graph, which holds no Python loop and cannot raise.
-
-In its place stands one loop node of plain steps that ends by itself (`Loop`), or a fixed number of steps (`Steps`).
-"""
+"""A fixed point inside an exported graph, which can neither hold a Python loop nor raise."""
 
 from __future__ import annotations
 

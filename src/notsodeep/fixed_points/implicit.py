@@ -151,11 +151,8 @@ class Direct:
 
     def bind(self, *args: Tensor) -> Map:
         """The map to iterate; what can be prepared once is prepared here."""
-        bind = getattr(self.f, "bind", None)
-        if bind is not None:  # a step that can prepare itself
-            prepared: Map = bind(*args)
-            return prepared
-        return lambda z: self.f(z, *args)
+        bind: Callable[..., Map] | None = getattr(self.f, "bind", None)
+        return (lambda z: self.f(z, *args)) if bind is None else bind(*args)
 
     def batched(self, size: int, in_dims: Sequence[int | None]) -> Direct:
         """`size` copies at once, as one state of size·n rows; the arguments past `states` have batch axes `in_dims`."""

@@ -43,7 +43,7 @@ def spectral_radius(
     if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
         warn(
             f"The {layout.samples} rows of the state depend on each other, so they are one sample, with one spectral radius. "
-            "Pass samples=0 to say so.",
+            "Pass samples=0 to say so."
         )
         layout = layout.as_one()
 

@@ -97,7 +97,7 @@ class CircularConvolution(Linear):
         _require_tensor(self.kernel, "CircularConvolution", "a kernel (c, c, k) or (c, c, k, k)")
         shape = tuple(self.kernel.shape)
         if len(shape) not in (3, 4) or shape[0] != shape[1] or any(k % 2 == 0 for k in shape[2:]):
-            raise BadInput(f"CircularConvolution takes a kernel (c, c, k) or (c, c, k, k), k odd; got shape {shape}.")
+            raise BadInput(f"CircularConvolution takes a kernel (c, c, k) or (c, c, k, k) with odd k, got {shape}.")
 
     def __call__(self, z: Tensor) -> Tensor:
         sizes = self.kernel.shape[2:]

@@ -71,16 +71,16 @@ def iterate(f: Map, z0: Tensor, plan: Plan, context: Context = Context()) -> Sol
         end = run.confirm() or run.go_on()
     if end is not _End.coupled:
         return run.solution()
-    warn(
-        f"The {len(z0)} rows of the state depend on each other, so they are solved as one problem from evaluation "
-        f"{len(run.trace)} on. Pass samples=0 to do so from the start.",
-    )
     return _as_one(run)
 
 
 def _as_one(run: _Run) -> Solution:
     """The solution of a run whose samples depend on each other: the whole state as one sample, from the last image on."""
     n, used, tracked = len(run.z0), len(run.trace), run.context.tracked
+    warn(
+        f"The {n} rows of the state depend on each other, so they are solved as one problem from evaluation {used} on. Pass "
+        "samples=0 to do so from the start."
+    )
     whole = iterate(
         lambda z: run.f(z.reshape(n, -1)).reshape(1, -1),
         run.fz.reshape(1, -1),
@@ -316,8 +316,8 @@ class _Run:
 
     def _can_thin(self) -> bool:
         """Whether samples that are done may leave the batch."""
-        selectable = getattr(self.f, "selectable", False) and self.solver.rowwise
-        return selectable and self.progress.clean and not self.context.keep
+        able = getattr(self.f, "selectable", False) and self.solver.rowwise
+        return able and self.progress.clean and not self.context.keep
 
 
 def _first_within(trace: Tensor, tol: float, ignored: int) -> Tensor:

@@ -74,6 +74,7 @@ class Residual:
         return some
 
     def _rounding(self, z: Tensor, scale: Tensor) -> Tensor:
+        """The floor that stands for rounding at the size of z and f(z), and for atol."""
         largest = torch.maximum(scale, self._length(z)).detach()
         return (torch.finfo(z.dtype).eps * largest).clamp(min=torch.finfo(scale.dtype).tiny) + self.added
 

@@ -234,18 +234,13 @@ class Broyden(Solver):
         back = memory.apply_transposed(dz)  # Hᵀ Δz
         forward, ahead = memory.apply(g, dg)
         denominator = (back * dg).sum(1, keepdim=True)  # Δzᵀ H Δg
-        noise = torch.finfo(z.dtype).eps * _length(back) * _length(dg)
-        usable = denominator.abs() > noise
+        lengths = [torch.linalg.vector_norm(v, dim=1, keepdim=True) for v in (back, dg)]
+        usable = denominator.abs() > torch.finfo(z.dtype).eps * lengths[0] * lengths[1]  # otherwise it is rounding
         change = torch.where(usable, (dz - ahead) / torch.where(usable, denominator, 1.0), 0.0)
         following = z - forward - change * (back * g).sum(1, keepdim=True)
         left = window(z, self.memory) if memory.left is None else memory.left
         right = window(z, self.memory) if memory.right is None else memory.right
         return following, _Inverse(pace, (z, g), left.push(change), right.push(back), memory.terms + 1)
-
-
-def _length(v: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(v, dim=1, keepdim=True)
-    return length
 
 
 @dataclass(frozen=True)

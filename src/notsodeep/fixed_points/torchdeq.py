@@ -281,14 +281,11 @@ def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tenso
     return StateMap(lambda state: func(state) if isinstance(state, Tensor) else func(*state), layout, (), ()), z
 
 
-def _damped(f: Map, tau: float) -> Map:
-    return f if tau == 1.0 else lambda z: torch.lerp(z, f(z), tau)
-
-
 def _solve(f: Map, z: Tensor, method: Method, keep: Sequence[int] = ()) -> _Record:
     """Iterate z, (n, d), as far as `method` goes, without errors and without a gradient."""
+    damped = method.tau != 1.0 and "fixed_point_iter" in method.name
     # torchdeq's plain steps are those of the damped map, whose residuals it reports; its Anderson is damped by itself.
-    record = _Record(_damped(f, method.tau) if "fixed_point_iter" in method.name else f, z, method, keep)
+    record = _Record((lambda z: torch.lerp(z, f(z), method.tau)) if damped else f, z, method, keep)
     with torch.no_grad(), without_autocast(z.device.type):
         if method.name == "simple_fixed_point_iter":
             for _ in range(method.max_iter):
@@ -344,9 +341,9 @@ class _Record:
 
 def _phantom(step: Map, z: Tensor, options: Options, count: int) -> list[Tensor]:
     """Damped steps that are differentiated: every `sup_gap`-th of them; without that those in `sup_loc`, and the last."""
-    damped, gap, states = _damped(step, options.tau), options.sup_gap, []
+    gap, states = options.sup_gap, []
     for k in range(1, count + 1):
-        z = damped(z)
+        z = step(z) if options.tau == 1.0 else torch.lerp(z, step(z), options.tau)
         if k % gap == 0 if gap > 0 else k in options.sup_loc:
             states.append(z)
     return states if gap > 0 else [*states, z]

@@ -138,8 +138,6 @@ def differences(first: Tensor, size: int) -> Differences:
 
 
 def _along(v: Tensor, held: Tensor) -> Tensor:
-    """The products of v, (n, d), with each of those held, (n, k, d).
-
-    A row times a matrix: faster than a matrix times a column, and than several rows, which must be copied together first.
-    """
+    """The products of v, (n, d), with each of those held, (n, k, d)."""
+    # A row times a matrix: faster than a matrix times a column, and than several rows, which must be copied together first.
     return torch.bmm(v[:, None], held.mT)[:, 0]
