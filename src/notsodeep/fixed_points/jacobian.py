@@ -45,7 +45,7 @@ def spectral_radius(
             f"The {layout.samples} rows of the state depend on each other, so they are one sample, with one spectral radius. "
             "Pass samples=0 to say so."
         )
-        layout = layout.as_one()
+        layout = Layout.of(z, 0)
 
     def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
         found = graph.pull(v)

@@ -70,10 +70,6 @@ class Layout:
         axes = _axes(shapes, axes)
         return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), math.prod(shapes[0][:axes]), axes)
 
-    def as_one(self) -> Layout:
-        """The same state as one sample."""
-        return Layout(self.spec, self.shapes, self.dtypes, 1, 0)
-
     def of_rows(self, count: int) -> Layout:
         """The layout of `count` of the samples, which must lie along one leading axis."""
         shapes = tuple(torch.Size((count, *shape[1:])) for shape in self.shapes)
