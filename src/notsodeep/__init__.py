@@ -11,6 +11,19 @@ from typing import TYPE_CHECKING
 from notsodeep._lazy import lazy
 
 if TYPE_CHECKING:
+    from notsodeep import (
+        activations as activations,
+        advice as advice,
+        data as data,
+        errors as errors,
+        estimators as estimators,
+        fixed_points as fixed_points,
+        kernels as kernels,
+        matching as matching,
+        models as models,
+        separation as separation,
+        theory as theory,
+    )
     from notsodeep.activations.custom import custom as custom
     from notsodeep.activations.registry import activation as activation
     from notsodeep.activations.wrappers import Centred as Centred

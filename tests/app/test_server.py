@@ -114,7 +114,7 @@ def test_a_refused_choice_leaves_the_rest(client):
     assert "figure" not in response.get("spectra", {})
     assert "table" not in response
     assert "'__import__(x)' calls a function that is unknown" in response["activation-message"]["children"]
-    assert response["trouble"]["children"] == "The reason is beside the control."
+    assert response["trouble"]["children"] == "The reason is shown at the control."
     assert response["var_b-message"]["children"] == "beside it"
     assert response["trouble"]["style"] == {"display": "block"}
     assert response["results"]["style"]["opacity"] < 0.5  # what is seen is not of this choice

@@ -108,7 +108,7 @@ def test_a_killed_program_is_resumed(notsodeep, tmp_path):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert not checkpoint.exists()
     anew = notsodeep(*run, str(path), "--resume")
-    assert "begins anew" in anew.stderr
+    assert "starts anew" in anew.stderr
 
 
 def test_training_that_diverges_names_the_options_and_can_be_tried_again(notsodeep, tmp_path):

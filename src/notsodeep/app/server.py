@@ -26,11 +26,7 @@ from notsodeep.figures.explorer import gap_figure
 
 log = logging.getLogger("notsodeep.explore")
 _OLD = {"opacity": 0.35}  # style of results that do not belong to the present choices
-_FILES = {
-    "get-onnx": ("onnx", "network.onnx"),
-    "get-source": ("py", "network.py"),
-    "get-png": ("png", "notsodeep.png"),
-}
+_FILES = {"get-onnx": ("onnx", "network.onnx"), "get-source": ("py", "network.py"), "get-png": ("png", "notsodeep.png")}
 _BODY = 2 * LIMITS.bytes  # of a request: an upload in base64 and the rest of the page
 _SENT = """function(contents, name) {
     const same = dash_clientside.no_update;
@@ -217,17 +213,17 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
             return (*(no_update,) * 7, sentence, SHOWN, _OLD, no_update, *messages.values())
 
         if given.get("kept"):
-            return refused_as("Mend what is said beside the controls.")
+            return refused_as("Correct the choices marked at the controls.")
         try:
             shown = explorer.answer(state, visits.gone(request.environ, given.get("page", ""), "answer"))
         except Departed:
             raise PreventUpdate from None
         except Refused as refused:
             messages[refused.field] = refused.sentence
-            return refused_as("The reason is beside the control.")
+            return refused_as("The reason is shown at the control.")
         except Exception as error:
             log.exception("%s", state)
-            return refused_as(f"{type(error).__name__}: {error}. This is ours to mend; other choices still work.")
+            return refused_as(f"{type(error).__name__}: {error}. This is a bug of ours; other choices still work.")
         found, held = shown.study, explorer.shelf.get(state.upload)
         read = "" if held is None else f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
@@ -270,7 +266,7 @@ def _taken_home(app: Dash, explorer: Explorer, visits: Visits) -> None:
     def take(*given: Any) -> tuple[Any, str]:
         state, _ = parse(given[-1]["query"])
         if given[-1].get("kept"):
-            return no_update, "A choice cannot be shown: mend it first, so that the file is what you see."
+            return no_update, "A choice cannot be shown: correct it first, so that the file is what you see."
         kind, name = _FILES[str(ctx.triggered_id)]
         try:
             return send_bytes(explorer.file(state, kind, visits.gone(request.environ)), name), ""
@@ -280,4 +276,4 @@ def _taken_home(app: Dash, explorer: Explorer, visits: Visits) -> None:
             return no_update, refused.sentence
         except Exception as error:
             log.exception("%s", state)
-            return no_update, f"{type(error).__name__}: {error}. This is ours to mend."
+            return no_update, f"{type(error).__name__}: {error}. This is a bug of ours."

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from notsodeep.advice.advise import advise
 from notsodeep.advice.race import race
-from notsodeep.cli.options import DataOption, JsonOption, SeedOption
+from notsodeep.cli import options
 from notsodeep.cli.program import app, out as stdout, print_json, working
 from notsodeep.data.sources import Dataset, as_found
 from notsodeep.data.targets import LABEL_FILES, is_number
@@ -20,7 +20,7 @@ from notsodeep.errors import BadInput
 
 @app.command("advise")
 def advise_command(
-    data: DataOption = "digits",
+    data: options.Data = "digits",
     labels: Annotated[
         str | None,
         typer.Option(
@@ -40,8 +40,8 @@ def advise_command(
     ] = False,
     seeds: Annotated[int, typer.Option(help="With --train: networks per kind.")] = 5,
     steps: Annotated[int, typer.Option(help="With --train: batches per network.")] = 1500,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Say whether a task should use a DEQ, the explicit network matched to it, or neither, with the measurements behind it."""
     with working("reading the data") as say:

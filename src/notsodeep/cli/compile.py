@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from notsodeep.cli.options import DataOption, FamilyOption, JsonOption, LabelsOption, SeedOption, StandardiseOption
+from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.cli.train import Task, load_task
 from notsodeep.errors import BadInput
@@ -23,17 +23,17 @@ from notsodeep.runtime.files import output_folder, write_json
 @app.command("compile")
 def compile_command(
     model: Annotated[Path, typer.Argument(help="A DEQ written by `notsodeep train` or nsd.save.", show_default=False)],
-    data: DataOption = "digits",
-    labels: LabelsOption = None,
-    family: FamilyOption = "auto",
+    data: options.Data = "digits",
+    labels: options.Labels = None,
+    family: options.Family = "auto",
     width: Annotated[int | None, typer.Option(help="Units of the explicit network. [default: the DEQ's]")] = None,
     distil: Annotated[int, typer.Option(help="Epochs of training on the DEQ's answers.")] = 0,
-    seed: SeedOption = 0,
-    standardise: StandardiseOption = None,
+    seed: options.Seed = 0,
+    standardise: options.Standardise = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the network (safetensors, ONNX, source) and its certificate.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Turn a DEQ into an explicit network on data like its own, with a certificate of what was kept."""
     if out is not None and out.exists() and not out.is_dir():

@@ -9,18 +9,7 @@ from typing import Annotated
 import torch
 import typer
 
-from notsodeep.cli.options import (
-    ActivationOption,
-    DataOption,
-    FamilyOption,
-    JsonOption,
-    LabelsOption,
-    OutOption,
-    StandardiseOption,
-    Tau0Option,
-    VarAOption,
-    VarBOption,
-)
+from notsodeep.cli import options
 from notsodeep.cli.program import app, out as stdout, print_json, working
 from notsodeep.data.sources import load
 from notsodeep.figures.design import design_figure
@@ -35,17 +24,17 @@ Match = StrEnum("Match", ["conjugate", "tangent"])
 
 @app.command("design")
 def design_command(
-    activation: ActivationOption = "relu",
-    var_a: VarAOption = 0.2,
-    var_b: VarBOption = None,
-    data: DataOption = "digits",
-    labels: LabelsOption = None,
-    family: FamilyOption = "auto",
+    activation: options.Activation = "relu",
+    var_a: options.VarA = 0.2,
+    var_b: options.VarB = None,
+    data: options.Data = "digits",
+    labels: options.Labels = None,
+    family: options.Family = "auto",
     match: Annotated[Match, typer.Option(help="The kernel that must agree.")] = Match.conjugate,
-    tau0: Tau0Option = None,
-    standardise: StandardiseOption = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
+    tau0: options.Tau0 = None,
+    standardise: options.Standardise = None,
+    as_json: options.Json = False,
+    out: options.Out = None,
 ) -> None:
     """Design the explicit network equivalent to a DEQ on the data, and measure how close they are."""
     net = Implicit(activation, var_a, var_b)

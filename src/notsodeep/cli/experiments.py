@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from notsodeep.cli.options import JsonOption, SchedulerOption
+from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
@@ -55,15 +55,16 @@ def experiments_command(command: str, about: str, changes: str) -> None:
         full: FullOption = False,
         out: RunOption = Path("results"),
         device: DeviceOption = "auto",
-        scheduler: SchedulerOption = None,
+        scheduler: options.Scheduler = None,
         change: Annotated[
             list[str] | None,
             typer.Option("--set", help=f"Change a setting: {changes} (repeatable).", show_default=False),
         ] = None,
-        as_json: JsonOption = False,
+        as_json: options.Json = False,
     ) -> None:
         if names:
-            _run(chosen(names, command), full, out, device, scheduler, change or [], as_json)
+            configs = _configs(chosen(names, command), full, change or [])
+            _run(configs, out, _device(device, elsewhere=scheduler is not None), scheduler, as_json)
         else:
             _list(command, full, as_json)
 
@@ -71,22 +72,14 @@ def experiments_command(command: str, about: str, changes: str) -> None:
 
 
 def _run(
-    experiments: list[Experiment],
-    full: bool,
-    out: Path,
-    device: str,
-    scheduler: str | None,
-    changes: list[str],
-    as_json: bool,
+    configs: list[tuple[Experiment, Any]], out: Path, device: torch.device | None, scheduler: str | None, as_json: bool
 ) -> None:
-    configs = _configs(experiments, full, changes)
-    where = _device(device, elsewhere=scheduler is not None)
     store = Store(output_folder(out))
-    for experiment in experiments:
+    for experiment, _ in configs:
         store.records(experiment.name)  # raises for a damaged file before the work
     try:
         with noted(), _shown() as show:
-            outcome = run(configs, store, where, show, scheduler)
+            outcome = run(configs, store, device, show, scheduler)
     except KeyboardInterrupt:
         err.print("stopped; the same command goes on from here")
         raise typer.Exit(130) from None
@@ -198,7 +191,7 @@ def report_command(
     out: Annotated[
         Path | None, typer.Option(help="File to write the page to. [default: report.html in the folder]")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Draw the figures of a run and write report.html, one page that opens offline, README.md and claims.json."""
     with working("drawing"):
@@ -230,12 +223,12 @@ def _note_left_out(results: Results) -> None:
 experiments_command(
     "reproduce",
     "Run the experiments of Ling et al. (2024), on the explicit network that equals a wide DEQ, and write a report of every "
-    "claim beside the number found here.",
+    "claim with the number found here.",
     "L5.seeds=1, L1.sizes=200/400",
 )
 experiments_command(
     "separate",
     "Run the experiments of Wu et al. (2024), on what a DEQ does that an explicit network of its cost does not, and write a "
-    "report of every claim beside the number found here.",
+    "report of every claim with the number found here.",
     "W7.seeds=1, W7.channels=16/32",
 )

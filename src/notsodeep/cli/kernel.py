@@ -11,18 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from notsodeep.cli.options import (
-    ActivationOption,
-    DataOption,
-    JsonOption,
-    LabelsOption,
-    OutOption,
-    SchedulerOption,
-    StandardiseOption,
-    Tau0Option,
-    VarAOption,
-    VarBOption,
-)
+from notsodeep.cli import options
 from notsodeep.cli.program import app, err, out as stdout, print_json, working
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
@@ -43,9 +32,9 @@ Form = StrEnum("Form", ["exact", "sharp", "equivalent"])
 
 @app.command("kernel")
 def kernel_command(
-    activation: ActivationOption = "relu",
-    var_a: VarAOption = 0.2,
-    var_b: VarBOption = None,
+    activation: options.Activation = "relu",
+    var_a: options.VarA = 0.2,
+    var_b: options.VarB = None,
     layers: Annotated[
         str | None, typer.Option(help="An explicit network instead of a DEQ: activations between slashes (relu/relu).")
     ] = None,
@@ -54,12 +43,12 @@ def kernel_command(
     form: Annotated[
         Form, typer.Option(help="exact (n × n), or low rank + diagonal: sharp (no labels), equivalent (the theorem).")
     ] = Form.exact,
-    data: DataOption = "digits",
-    labels: LabelsOption = None,
-    tau0: Tau0Option = None,
-    standardise: StandardiseOption = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
+    data: options.Data = "digits",
+    labels: options.Labels = None,
+    tau0: options.Tau0 = None,
+    standardise: options.Standardise = None,
+    as_json: options.Json = False,
+    out: options.Out = None,
     file_format: Annotated[
         Format,
         typer.Option(
@@ -67,7 +56,7 @@ def kernel_command(
             help="Format in --out: npy, or zarr, written tile by tile, without holding the kernel; a stopped run continues.",
         ),
     ] = Format.npy,
-    scheduler: SchedulerOption = None,
+    scheduler: options.Scheduler = None,
 ) -> None:
     """Compute a kernel of a DEQ or of an explicit network on the data, and describe it."""
     _check_streamed(form, file_format, scheduler, out)
@@ -140,13 +129,7 @@ def _streamed(
     check_folder(folder)
     started = time.perf_counter()
     written = _written(
-        net,
-        dataset.x,
-        folder / "kernel.zarr",
-        kernel=kernel,
-        tau0=tau0,
-        scheduler=scheduler,
-        progress=progress,
+        net, dataset.x, folder / "kernel.zarr", kernel=kernel, tau0=tau0, scheduler=scheduler, progress=progress
     )
     record = {"data": dataset.description, "network": str(net), "kernel": kernel, "form": "exact", "n": len(dataset.x)}
     record |= {"tiles_found": written.found, "tiles_computed": written.computed}

@@ -15,29 +15,28 @@ def _folder(text: str) -> Path:
     return Path(text)
 
 
-ActivationOption = Annotated[
+Activation = Annotated[
     str,
     typer.Option(
         help="Activation of the DEQ: a name, with parameters after a colon (leaky_relu:0.1), or an expression in x, such as "
         "'x*tanh(x)'."
     ),
 ]
-VarAOption = Annotated[float, typer.Option(help="σ_a², the variance of the recurrent weights.")]
-VarBOption = Annotated[float | None, typer.Option(help="σ_b², the variance of the input weights. [default: 1 − var_a]")]
-FamilyOption = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
+VarA = Annotated[float, typer.Option(help="σ_a², the variance of the recurrent weights.")]
+VarB = Annotated[float | None, typer.Option(help="σ_b², the variance of the input weights. [default: 1 − var_a]")]
+Family = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
 
-DataOption = Annotated[
+Data = Annotated[
     str,
     typer.Option(
         help="gmm:n=800,p=640 (also seed, separation, spread), digits, mnist, fashion-mnist, cifar10, cifar10-vgg19 (with "
         "n=2000, classes=6/8, split=test, seed, batches), or a .npy, .npz, .csv or .parquet file."
     ),
 ]
-LabelsOption = Annotated[
-    str | None,
-    typer.Option(help="Labels of a file: a column by name or number, an array of an .npz, or another file."),
+Labels = Annotated[
+    str | None, typer.Option(help="Labels of a file: a column by name or number, an array of an .npz, or another file.")
 ]
-StandardiseOption = Annotated[
+Standardise = Annotated[
     bool | None,
     typer.Option(
         "--standardise/--raw",
@@ -45,19 +44,17 @@ StandardiseOption = Annotated[
         show_default=False,
     ),
 ]
-Tau0Option = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]
+Tau0 = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]
 
-SeedOption = Annotated[
+Seed = Annotated[
     int, typer.Option(min=0, max=2**63 - 1, help="Seed of the weights, the order of samples, and the held-out part.")
 ]
-SchedulerOption = Annotated[
+Scheduler = Annotated[
     str | None,
     typer.Option(
         help="Compute on the workers of this Dask scheduler, tcp://host:port (extra [dask]). [default: this process]",
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-OutOption = Annotated[
-    Path | None, typer.Option(parser=_folder, metavar="<path>", help="Folder to write the results to.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Out = Annotated[Path | None, typer.Option(parser=_folder, metavar="<path>", help="Folder to write the results to.")]

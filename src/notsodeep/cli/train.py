@@ -16,17 +16,7 @@ from rich import box
 from rich.table import Table
 from torch import Tensor
 
-from notsodeep.cli.options import (
-    ActivationOption,
-    DataOption,
-    FamilyOption,
-    JsonOption,
-    LabelsOption,
-    SeedOption,
-    StandardiseOption,
-    VarAOption,
-    VarBOption,
-)
+from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.data.sources import Dataset, load_split
 from notsodeep.data.standardiser import rounded_tau0
@@ -97,12 +87,12 @@ def train_command(
     model: Annotated[
         Model, typer.Option(help="deq, the explicit network matched to it, or a plain one of as many layers.")
     ] = Model.deq,
-    data: DataOption = "digits",
-    labels: LabelsOption = None,
-    activation: ActivationOption = "relu",
-    var_a: VarAOption = 0.2,
-    var_b: VarBOption = None,
-    family: FamilyOption = "auto",
+    data: options.Data = "digits",
+    labels: options.Labels = None,
+    activation: options.Activation = "relu",
+    var_a: options.VarA = 0.2,
+    var_b: options.VarB = None,
+    family: options.Family = "auto",
     width: Annotated[int, typer.Option(help="Units per layer.")] = 1024,
     epochs: Annotated[int, typer.Option(help="Epochs of training on all weights; 0 fits the readout only.")] = 0,
     optimiser: Annotated[Optimiser, typer.Option(help="Which optimiser.")] = Optimiser.adam,
@@ -114,17 +104,17 @@ def train_command(
     well_posed: Annotated[
         WellPosed | None, typer.Option(help="Keep the DEQ solvable while it is trained; slow for wide ones.")
     ] = None,
-    seed: SeedOption = 0,
-    standardise: StandardiseOption = None,
+    seed: options.Seed = 0,
+    standardise: options.Standardise = None,
     out: Annotated[Path | None, typer.Option(help="The file to write, NAME.safetensors.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run of this --out.")] = False,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train a network: its readout in closed form, then, with --epochs, all its weights."""
     checkpoint = _checkpoint(out, epochs, resume)
     going_on = resume and checkpoint is not None and has_begun(checkpoint)
     if resume and not going_on:
-        err.print("note: there is no unfinished run to go on with; this one begins anew.")
+        err.print("note: there is no unfinished run to continue; this one starts anew.")
     draw = torch.Generator().manual_seed(seed)
     started = time.perf_counter()
     rows: list[dict[str, Any]] = []

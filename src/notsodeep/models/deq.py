@@ -24,7 +24,7 @@ from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
-from notsodeep.models.enn import Readout, gaussian
+from notsodeep.models.enn import Draw, Readout
 from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
@@ -108,22 +108,21 @@ class DEQ(nn.Module):
         require_adjoint(self.adjoint)
         self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw, atol)
         still = choices(frozen, "frozen", ("A", "B", "readout"))
-        generator, device, dtype = weight_options(generator, device, dtype)
+        draw = Draw(*weight_options(generator, device, dtype))
         bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
         learn_variances = flag(learn_variances, "learn_variances")
-        self.A = gaussian(self.width, self.width, generator, device, dtype)
-        self.B = gaussian(self.width, self.in_features, generator, device, dtype)
-        self.bias = nn.Parameter(torch.zeros(self.width, device=device, dtype=dtype)) if bias else None
-        self.readout = Readout(self.width, self.out_features, readout_bias, generator, device, dtype)
+        self.A = draw.gaussian(self.width, self.width)
+        self.B = draw.gaussian(self.width, self.in_features)
+        self.bias = draw.zeros(self.width) if bias else None
+        self.readout = Readout(self.width, self.out_features, readout_bias, draw)
         self.A.requires_grad_("A" not in still)
         self.B.requires_grad_("B" not in still)
         self.readout.requires_grad_("readout" not in still)
         self.log_variances = self._log_variances(well_posed) if learn_variances else None
         self.well_posed = well_posed
         if well_posed is not None:
-            parametrize.register_parametrization(
-                self, "A", parametrization(well_posed, self.form.phi, self.form.recurrent)
-            )
+            bounded = parametrization(well_posed, self.form.phi, self.form.recurrent)
+            parametrize.register_parametrization(self, "A", bounded)
         self._start = self._sample()
 
     def _log_variances(self, well_posed: str | None) -> nn.Parameter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -63,14 +64,12 @@ class ENN(nn.Module):
         self.widths = _widths(width, net.depth)
         self.out_features = None if out_features is None else count(out_features, "out_features")
         still = choices(frozen, "frozen", ("hidden", "readout"))
-        generator, device, dtype = weight_options(generator, device, dtype)
+        draw = Draw(*weight_options(generator, device, dtype))
         bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
         sizes = zip(self.widths, (self.in_features, *self.widths), strict=False)
-        self.weights = nn.ParameterList(gaussian(rows, columns, generator, device, dtype) for rows, columns in sizes)
-        self.biases = (
-            nn.ParameterList(torch.zeros(m, device=device, dtype=dtype) for m in self.widths) if bias else None
-        )
-        self.readout = Readout(self.widths[-1], self.out_features, readout_bias, generator, device, dtype)
+        self.weights = nn.ParameterList(draw.gaussian(rows, columns) for rows, columns in sizes)
+        self.biases = nn.ParameterList(draw.zeros(m) for m in self.widths) if bias else None
+        self.readout = Readout(self.widths[-1], self.out_features, readout_bias, draw)
         self.weights.requires_grad_("hidden" not in still)
         if self.biases is not None:
             self.biases.requires_grad_("hidden" not in still)
@@ -115,23 +114,38 @@ class ENN(nn.Module):
         return f"{self.net}, in_features={self.in_features}, width={widths}, out_features={self.out_features}"
 
 
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Generator, device and dtype of new weights."""
+
+    generator: torch.Generator | None
+    device: torch.device | str | None
+    dtype: torch.dtype | None
+
+    def gaussian(self, rows: int, columns: int) -> nn.Parameter:
+        """A parameter of N(0, 1), drawn on the generator's device: the same numbers on every device."""
+        place = torch.device("cpu" if self.device is None else self.device)
+        if place.type != "meta":
+            what, dtype = f"A weight of {rows} × {columns}", self.dtype or torch.get_default_dtype()
+            check_memory((rows, columns), dtype, place, "a narrower network", what)
+        where = self.device if self.generator is None else self.generator.device
+        drawn = torch.randn(rows, columns, generator=self.generator, device=where, dtype=self.dtype)
+        return nn.Parameter(drawn if self.device is None else drawn.to(self.device))
+
+    def zeros(self, size: int) -> nn.Parameter:
+        """A parameter of zeros."""
+        return nn.Parameter(torch.zeros(size, device=self.device, dtype=self.dtype))
+
+
 class Readout(nn.Module):
     """out = R z (+ c), R of N(0, 1); z includes the factor 1/√m. Without `out_features`, out = z."""
 
-    def __init__(
-        self,
-        width: int,
-        out_features: int | None,
-        bias: bool,
-        generator: torch.Generator | None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
+    def __init__(self, width: int, out_features: int | None, bias: bool, draw: Draw) -> None:
         super().__init__()
         if bias and out_features is None:
             raise BadInput("readout_bias needs a readout: give out_features.")
-        self.weight = None if out_features is None else gaussian(out_features, width, generator, device, dtype)
-        self.bias = nn.Parameter(torch.zeros(out_features or 0, device=device, dtype=dtype)) if bias else None
+        self.weight = None if out_features is None else draw.gaussian(out_features, width)
+        self.bias = draw.zeros(out_features or 0) if bias else None
 
     def forward(self, z: Tensor) -> Tensor:
         return z if self.weight is None else functional.linear(z, self.weight, self.bias)
@@ -141,23 +155,6 @@ class Readout(nn.Module):
 
     def extra_repr(self) -> str:
         return "none" if self.weight is None else f"{tuple(self.weight.shape)}, bias={self.bias is not None}"
-
-
-def gaussian(
-    rows: int,
-    columns: int,
-    generator: torch.Generator | None,
-    device: torch.device | str | None,
-    dtype: torch.dtype | None,
-) -> nn.Parameter:
-    """A (rows, columns) parameter of N(0, 1), drawn on the generator's device: the same numbers on every device."""
-    place = torch.device("cpu" if device is None else device)
-    if place.type != "meta":
-        what = f"A weight of {rows} × {columns}"
-        check_memory((rows, columns), dtype or torch.get_default_dtype(), place, "a narrower network", what)
-    where = device if generator is None else generator.device
-    drawn = torch.randn(rows, columns, generator=generator, device=where, dtype=dtype)
-    return nn.Parameter(drawn if device is None else drawn.to(device))
 
 
 def _scaled(fresh: Tensor, factor: float) -> Tensor:

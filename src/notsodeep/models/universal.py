@@ -62,7 +62,7 @@ def to_deq(network: nn.Module) -> DEQ:
     blocks = list(_of_enn(network) if isinstance(network, ENN) else _of_sequential(network))
     linear = next((block.weight for block in blocks if block.weight is not None), None)
     if linear is None:
-        raise _no_linear_layer()
+        raise BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
     net = Stacked(tuple(block.sigma for block in blocks), tuple(block.width for block in blocks))
     deq = DEQ(net, linear.shape[1], net.width, solver=Picard(), bias=True, device=linear.device, dtype=linear.dtype)
     assert deq.bias is not None
@@ -134,37 +134,23 @@ def _of_enn(enn: ENN) -> Iterator[_Block]:
 
 def _of_sequential(network: nn.Module) -> Iterator[_Block]:
     """Pairs of a linear and an activation layer, with an identity for whichever is missing."""
+    layers = list(_flat(network, ""))
     pending: nn.Linear | None = None
-    width: int | None = None
-    for place, layer in _flat(network, ""):
+    width = next((layer.in_features for _, layer in layers if isinstance(layer, nn.Linear)), 0)
+    for place, layer in layers:
         if isinstance(layer, nn.Linear):
-            if width is not None and layer.in_features != width:
+            if layer.in_features != width:
                 raise BadInput(f"Layer {place} takes {layer.in_features} features, the layer before it gives {width}.")
             if pending is not None:
-                yield _Block(pending.weight, pending.bias, Linear(), pending.out_features)
+                yield _Block(pending.weight, pending.bias, Linear(), width)
             pending, width = layer, layer.out_features
-            continue
-        sigma = _as_activation(layer)
-        if pending is not None:
-            yield _Block(pending.weight, pending.bias, sigma, pending.out_features)
-            pending = None
+        elif pending is None:
+            yield _Block(None, None, _as_activation(layer), width)
         else:
-            if width is None:
-                width = _first_linear(network)
-            yield _Block(None, None, sigma, width)
+            yield _Block(pending.weight, pending.bias, _as_activation(layer), width)
+            pending = None
     if pending is not None:
-        yield _Block(pending.weight, pending.bias, Linear(), pending.out_features)
-
-
-def _first_linear(network: nn.Module) -> int:
-    for _, layer in _flat(network, ""):
-        if isinstance(layer, nn.Linear):
-            return layer.in_features
-    raise _no_linear_layer()
-
-
-def _no_linear_layer() -> BadInput:
-    return BadInput("The network has no linear layer, so the number of its inputs is not known; add one.")
+        yield _Block(pending.weight, pending.bias, Linear(), width)
 
 
 def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:

@@ -1,4 +1,4 @@
-"""An activation as Python text that needs torch alone."""
+"""Activations as Python text that needs torch alone."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from notsodeep.activations.smooth import Arctan, Cos, Erf, Gaussian, Gelu, Sigmo
 from notsodeep.activations.wrappers import Centred, Scaled
 from notsodeep.errors import BadInput
 
-_WIDTH = 100  # columns of the text, before it is indented
+_WIDTH = 100  # columns of the text, before indentation
 _TRACED_RTOL = 1e-12
 _INTERVALS, _REACH = 4096, 64.0
 
 
 @dataclass(frozen=True)
 class Expression:
-    """φ(x) as text: first the statements `lines`, then the expression `value`. Both know only `x` and `torch`."""
+    """φ(x) as text: the statements `lines`, then the expression `value`, both in terms of `x` and `torch` only."""
 
     value: str
     lines: tuple[str, ...] = ()
 
     def function(self, name: str, doc: str = "") -> str:
         """`def name(x): …`, ending in a newline."""
-        # A name is the user's own text: nothing in it may end the docstring.
+        # The name is the user's text: nothing in it may end the docstring.
         plain = "".join("'" if c == '"' else "/" if c == "\\" else c for c in doc if c.isprintable())
         body = [f'"""{plain}"""'] if plain else []
         body += [*self.lines, f"return {self.value}"]
@@ -44,7 +44,7 @@ class Expression:
 def source_expression(phi: Activation) -> Expression:
     """The text that computes φ in the same operations as φ itself, every number exact.
 
-    A function of the user's own is traced. It can be written if it only calls torch and holds no tensors; else `BadInput`.
+    A function of the user's own is traced; `BadInput` where it holds tensors or calls other things than torch.
     """
     write = _WRITERS.get(type(phi))
     return _traced(phi) if write is None else write(phi)
@@ -152,7 +152,7 @@ _WRITERS: dict[type[Activation], Callable[[Any], Expression]] = {
 
 
 class _Called(nn.Module):
-    """A function as a module, so that one which is itself a module is found below it."""
+    """A function, or a module, as a submodule for the tracer."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -163,14 +163,14 @@ class _Called(nn.Module):
 
 
 class _Through(fx.Tracer):
-    """Traces through every module, torch's own too."""
+    """A tracer that enters every module, torch's own too."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:  # noqa: ARG002 (torch's signature)
         return False
 
 
 def _traced(phi: Activation) -> Expression:
-    """The calls that φ makes, as torch.fx sees them, tried on a grid."""
+    """The calls of φ as torch.fx records them, compared with φ on a grid."""
     function = phi.function if isinstance(phi, Custom) else phi
     label = phi.label if isinstance(phi, Custom) else type(phi).__name__
     remedy = "Write it as torch calls and plain numbers on x only, or use an activation of the package."
@@ -183,7 +183,7 @@ def _traced(phi: Activation) -> Expression:
         ) from error
     found = _statements(text)
     if isinstance(found, str):
-        raise BadInput(f"The activation {label} cannot be written as text: it needs {found} beside torch. {remedy}")
+        raise BadInput(f"The activation {label} cannot be written as text: it needs {found} besides torch. {remedy}")
     gap = _gap(phi, found)
     if not gap <= _TRACED_RTOL:
         raise BadInput(
@@ -195,7 +195,7 @@ def _traced(phi: Activation) -> Expression:
 
 
 def _statements(text: str) -> Expression | str:
-    """The body of the traced function, or the name in it that is neither x, torch nor its own."""
+    """The body of the traced function, or what it needs besides x and torch."""
     tree = ast.parse(text)
     *others, function = tree.body
     if others or not isinstance(function, ast.FunctionDef):
@@ -210,14 +210,14 @@ def _statements(text: str) -> Expression | str:
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
             return "a statement that is no assignment"
         if isinstance(statement.value, ast.Constant) and statement.value.value is None:
-            continue  # torch.fx frees what is no longer used
+            continue  # torch.fx frees values that are no longer used
         known |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
         lines.append(ast.unparse(statement))
     return "a value that is not returned"
 
 
 def _shortened(value: str, lines: list[str]) -> Expression:
-    """Without a last line that only gives the value a name."""
+    """The expression, without a last line that only names its value."""
     last = f"{value} = "
     if lines and lines[-1].startswith(last):
         return Expression(lines[-1].removeprefix(last), tuple(lines[:-1]))
@@ -233,6 +233,6 @@ def _gap(phi: Activation, found: Expression) -> float:
         x = torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64)
         places = torch.cat([x, x / _REACH, torch.tensor(phi.kinks, dtype=torch.float64)])
         pairs = [(phi(at), space["traced"](at)) for at in (places, places[:12].reshape(3, 4))]
-    except Exception:  # whatever a function of the user's own may raise
+    except Exception:  # a user's function may raise anything
         return math.inf
     return max(float((ours - theirs).abs().max() / ours.abs().max().clamp(min=1e-300)) for ours, theirs in pairs)

@@ -1,4 +1,4 @@
-"""A network as an ONNX file."""
+"""Networks as ONNX files: the export, and operators that the exporter or ONNX Runtime lacks in float64."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, expor
 from notsodeep.models.export.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
 from notsodeep.runtime.files import write_whole
 
-_LARGEST = 2**31 - 2**20  # bytes: what protobuf takes, less some room for the graph
+Table = dict[Callable[..., Any], Callable[..., Any]]
+"""Functions that write ONNX operators, by the torch operator that they replace."""
+_LARGEST = 2**31 - 2**20  # bytes: the limit of protobuf, less some room for the graph
 _CHECKED_SIZES = (1, 5)
 _ONE_AT_A_TIME = threading.RLock()
-"""torch's exporter patches modules and keeps its place in globals: two at once fail, and so may what runs meanwhile."""
-_NO_OPERATOR = ("DispatchError", "ConversionError", "UnsupportedOperatorError")  # the exporter's names for it
-_TOLD = "notsodeep.fixed_points"  # the key of what stands for them, among the file's properties
+"""torch's exporter patches modules and uses globals: two exports at once fail."""
+_NO_OPERATOR = ("DispatchError", "ConversionError", "UnsupportedOperatorError")  # errors for a missing operator
+_PROPERTY = "notsodeep.fixed_points"  # the file's property that describes its fixed points
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
-_FLOAT, _DOUBLE = 1, 11  # ONNX's numbers of the types
+_FLOAT, _DOUBLE = 1, 11  # ONNX's codes of the types
 
 
 def to_onnx(
@@ -45,29 +47,30 @@ def to_onnx(
 ) -> Path:
     """Write `module` as one ONNX file with all its weights: input "x", output "out", any number of samples.
 
-    With several inputs they are called "x1", "x2" …, and several outputs "out1", "out2" … A fixed point, a DEQ's or one that
-    the module solves with `fixed_point`, becomes what `how` says; what that was is among the file's properties, as
-    "notsodeep.fixed_points", and in the ``written`` of an `exporting` around.
+    Several inputs are called "x1", "x2" …, several outputs "out1", "out2" … A fixed point, a DEQ's or one solved by the module
+    with `fixed_point`, is written as `how` says; the file's property "notsodeep.fixed_points" describes it, and so does
+    ``written`` of an enclosing `exporting`.
 
-    In float64 the file is exact to round-off, but for erf and GELU, which ONNX Runtime knows in float32 only, and numbers in
-    some of torch's own activations, which the exporter rounds to it.
+    In float64 the file is exact to round-off, except for erf and GELU, which ONNX Runtime has in float32 only, and constants of
+    some of torch's own activations, which the exporter rounds to float32.
 
     Args:
         module: A DEQ, an ENN, or any module together with an example.
-        path: Where the file is written; one that is there is replaced when all went well.
-        example: Inputs of the module: a tensor, or a tuple of them, one row for each sample. A DEQ or an ENN needs none.
+        path: The file; an existing one is replaced once the new one is complete.
+        example: Inputs of the module: a tensor or a tuple of them, one row per sample. A DEQ or an ENN needs none.
         how: `Loop()`, a loop of plain steps that ends when every sample has converged, or `Steps(count)`.
-        check: Whether to run the file with ONNX Runtime, on the example and on another number of samples, and to compare it
-            with the module in eval mode.
+        check: Run the file with ONNX Runtime, on the example and on another number of samples, and compare it with the module
+            in eval mode.
 
     Returns:
         The path.
 
     Raises:
-        NoMatch: An output differs by more than 1e-5 of the largest one, or than 100 times the tolerance of a fixed point; no
-            file is left.
+        NoMatch: An output differs by more than 1e-5 of the largest one, or 100 times the tolerance of a fixed point; no file is
+            left.
         NotConverged: The loop of plain steps does not reach the solution that the module's own solver finds.
-        BadInput: The module cannot be written, does not take the example or returns more than tensors; or a package is missing.
+        BadInput: The module cannot be written, does not take the example, returns other things than tensors, or a package is
+            missing.
     """
     _require_packages()
     target, check = checked_path(path), flag(check, "check")
@@ -100,12 +103,12 @@ def to_onnx(
 
 
 def _require_packages() -> None:
-    missing = [name for name in ("onnx", "onnxscript") if not _there(name)]
+    missing = [name for name in ("onnx", "onnxscript") if not _installed(name)]
     if missing:
         raise BadInput(f"ONNX files need {' and '.join(missing)}: pip install 'notsodeep[onnx]'.")
 
 
-def _there(name: str) -> bool:
+def _installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ValueError:  # a module that was put in sys.modules by hand, or None in its place
@@ -113,7 +116,7 @@ def _there(name: str) -> bool:
 
 
 def _own_example(module: nn.Module) -> tuple[Example, torch.dtype]:
-    """Samples, (n, p), like those that one of our networks was made for, and its dtype."""
+    """Samples (n, p) of the norm that a DEQ or an ENN was made for, and its dtype."""
     features, weight = getattr(module, "in_features", None), next(module.parameters(), None)
     if not isinstance(features, int) or weight is None:
         raise BadInput(
@@ -143,11 +146,7 @@ def _required(dtype: torch.dtype) -> torch.dtype:
 
 
 def _rehearsed(module: nn.Module, inputs: tuple[Tensor, ...], graph: Exporting) -> tuple[int, tuple[Written, ...]]:
-    """How many outputs the module has for `inputs`, and what stands for its fixed points.
-
-    Raises:
-        BadInput: It does not take these inputs, or returns something else than tensors.
-    """
+    """Number of outputs for `inputs`, and how the fixed points are written; `BadInput` where the module fails on them."""
     given = ", ".join(f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for t in inputs)
     try:
         answer, tried = graph.rehearse(module, *inputs)
@@ -174,7 +173,7 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
         try:
             program = torch.onnx.export(
                 module,
-                inputs.of_size(max(inputs.count, 2)),  # of a single sample the number would be taken for a constant
+                inputs.of_size(max(inputs.count, 2)),  # with a single sample, n would become a constant
                 dynamo=True,
                 input_names=inputs.names,
                 output_names=numbered("out", outputs),
@@ -182,7 +181,7 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
                 custom_translation_table=translations(dtype),
                 verbose=False,
             )
-        except Exception as error:  # the exporter has no base class of its own for what it cannot convert
+        except Exception as error:  # the exporter's errors have no common base class
             raise BadInput(f"{described(module)} cannot be written as ONNX: {line(error)} {_remedy(error)}") from error
     assert program is not None
     proto = program.model_proto
@@ -193,14 +192,14 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
             samples=inputs.count,
         )
     if graph.written:
-        told = proto.metadata_props.add()
-        told.key, told.value = _TOLD, "\n".join(map(str, graph.written))
+        note = proto.metadata_props.add()
+        note.key, note.value = _PROPERTY, "\n".join(map(str, graph.written))
     octets: bytes = proto.SerializeToString()
     return octets
 
 
 def _remedy(error: BaseException) -> str:
-    """What to change: only where the exporter misses an operator it is the module's operations."""
+    """The remedy for an error of the exporter: change the module only where an operator is missing."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
         causes.append(cause)
@@ -214,7 +213,7 @@ def _remedy(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the exporter's progress, its notes on packages that are not needed, and warnings from inside torch."""
+    """Suppress the exporter's progress, its notes on optional packages, and warnings from inside torch."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -226,17 +225,12 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-Table = dict[Callable[..., Any], Callable[..., Any]]
-
-
 def translations(dtype: torch.dtype) -> Table:
-    """For torch.onnx.export: torch's operators → the same numbers in ONNX's operators, for a network of this dtype."""
-    from onnxscript import opset18
-
-    op: Any = opset18
+    """Translations for torch.onnx.export that keep the numbers of a network of this dtype."""
+    op = _operators()
 
     def logaddexp(a: Any, b: Any) -> Any:
-        """max(a, b) + log(1 + e^(−|a − b|)): the exporter's own is infinite where e^a or e^b overflows."""
+        """max(a, b) + log(1 + e^(−|a − b|)), finite where e^a or e^b overflows, unlike the exporter's own."""
         smaller = op.Exp(op.Neg(op.Abs(op.Sub(a, b))))
         return op.Add(op.Max(a, b), op.Log(op.Add(smaller, op.CastLike(_constant(1.0), smaller))))
 
@@ -244,21 +238,24 @@ def translations(dtype: torch.dtype) -> Table:
     return always | _rounded() | _in_float32_only() if dtype == torch.float64 else always
 
 
-def _constant(value: float) -> Any:
-    from onnxscript import ir, opset18
+def _operators() -> Any:
+    from onnxscript import opset18
 
-    op: Any = opset18
-    return op.Constant(value=ir.tensor(float(value), dtype=ir.DataType.DOUBLE))
+    return opset18
+
+
+def _constant(value: float) -> Any:
+    from onnxscript import ir
+
+    return _operators().Constant(value=ir.tensor(float(value), dtype=ir.DataType.DOUBLE))
 
 
 def _rounded() -> Table:
-    """Operators whose numbers the exporter rounds to float32."""
-    from onnxscript import opset18
-
-    op: Any = opset18
+    """Operators whose constants the exporter rounds to float32."""
+    op, aten = _operators(), torch.ops.aten
 
     def scalar_tensor(s: float, dtype: int = _DOUBLE, **_: Any) -> Any:
-        exact = _constant(s)  # the exporter's own goes through float32
+        exact = _constant(s)
         return exact if dtype == _DOUBLE else op.Cast(exact, to=dtype)
 
     def full_like(x: Any, fill_value: float, dtype: int = _DOUBLE, **_: Any) -> Any:
@@ -268,13 +265,12 @@ def _rounded() -> Table:
         return op.Clip(x, _constant(low), _constant(high))
 
     def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
-        """A Clip: from Max and Min the exporter's optimiser makes one too, but loses its bounds where x has two of them."""
+        """A Clip: the exporter's optimiser would make one from Max and Min, but lose its bounds where x has two."""
         if all(bound is None or (bound.shape is not None and len(bound.shape) == 0) for bound in (low, high)):
             return op.Clip(x, low, high)
         x = x if low is None else op.Max(x, low)
         return x if high is None else op.Min(x, high)
 
-    aten = torch.ops.aten
     return {
         aten.scalar_tensor.default: scalar_tensor,
         aten.full_like.default: full_like,
@@ -284,10 +280,8 @@ def _rounded() -> Table:
 
 
 def _in_float32_only() -> Table:
-    """Operators that ONNX Runtime has in float32 only, made of others."""
-    from onnxscript import opset18
-
-    op: Any = opset18
+    """Operators that ONNX Runtime has in float32 only, composed of others."""
+    op, aten = _operators(), torch.ops.aten
 
     def leaky_relu(x: Any, slope: float = 0.01) -> Any:
         return op.Where(op.Greater(x, _constant(0.0)), x, op.Mul(x, _constant(slope)))
@@ -308,13 +302,12 @@ def _in_float32_only() -> Table:
         return op.Sub(_constant(1.0), erf(x))
 
     def atan(x: Any) -> Any:
-        """a + (x cos a − sin a)/(cos a + x sin a), a = atan(x) in float32: tan of what a misses, and that is its cube off."""
+        """a + (x cos a − sin a)/(cos a + x sin a), a = atan(x) in float32: one Newton-like step, of cubic error."""
         first = op.Cast(op.Atan(op.Cast(x, to=_FLOAT)), to=_DOUBLE)
         sine, cosine = op.Sin(first), op.Cos(first)
         missed = op.Div(op.Sub(op.Mul(x, cosine), sine), op.Add(cosine, op.Mul(x, sine)))
         return op.Add(first, missed)
 
-    aten = torch.ops.aten
     return {
         aten.leaky_relu.default: leaky_relu,
         aten.elu.default: elu,

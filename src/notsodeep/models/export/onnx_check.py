@@ -1,4 +1,4 @@
-"""An ONNX file run beside the module that it was written from."""
+"""Checks of an ONNX file against the module it was written from."""
 
 from __future__ import annotations
 
@@ -18,24 +18,20 @@ from notsodeep.fixed_points.exported import Loop, Steps, Written
 from notsodeep.fixed_points.plan import Plan
 
 RTOL = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-2}
-"""The largest difference of an output, over the largest one, by the dtype of a network."""
+"""Largest difference of an output relative to the largest one, by the dtype of a network."""
 
-_SOLVER_FACTOR = 100.0  # an equilibrium is within residual/(1 − L) of another one
+_SOLVER_FACTOR = 100.0  # two solutions of a contraction L differ by up to residual/(1 − L)
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """Inputs of a module, each with one row for each sample."""
+    """Inputs of a module, each with one row per sample."""
 
     tensors: tuple[Tensor, ...]
 
     @staticmethod
     def of(given: object) -> Example:
-        """`given`, a tensor or a tuple of them, on the CPU.
-
-        Raises:
-            BadInput: It is something else, is empty, or its tensors differ in their numbers of rows.
-        """
+        """`given`, a tensor or a tuple of them, on the CPU; `BadInput` where it is not, or is empty, or rows differ."""
         tensors = (given,) if isinstance(given, Tensor) else given
         if not isinstance(tensors, tuple | list) or not tensors or not all(isinstance(t, Tensor) for t in tensors):
             raise BadInput(f"example must be an input of the module, a tensor or a tuple of them; got {given!r:.80}.")
@@ -52,34 +48,34 @@ class Example:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of samples to look at: one, and all (or three times that one)."""
+        """Numbers of samples to check: one, and all (or three)."""
         return (1, self.count if self.count > 1 else 3)
 
     @property
     def names(self) -> list[str]:
-        """Of the inputs in the file: x, or x1, x2 …"""
+        """Names of the inputs in the file: x, or x1, x2 …"""
         return numbered("x", len(self.tensors))
 
     def of_size(self, count: int) -> tuple[Tensor, ...]:
-        """The first `count` samples, from the beginning again where there are fewer."""
+        """The first `count` samples, repeated where there are fewer."""
         rows = torch.arange(count) % self.count
         return tuple(t[rows] for t in self.tensors)
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """The name, or with several of them name1, name2 …"""
+    """[name], or name1, name2 … for several."""
     return [name] if count == 1 else [f"{name}{i + 1}" for i in range(count)]
 
 
 def described(module: nn.Module) -> str:
-    """What a message calls the module."""
+    """The module's name in messages."""
     net = getattr(module, "net", None)
     kind = type(module).__name__
     return kind if net is None or isinstance(net, nn.Module) else f"{kind} of {net}"
 
 
 def line(error: Exception) -> str:
-    """The first line of the innermost message, or of our own: the exporter wraps a short reason in a long report."""
+    """First line of the innermost error, or of ours: the exporter wraps a short reason in a long report."""
     inner: BaseException = error
     while inner.__cause__ is not None and not isinstance(inner, NotSoDeepError):
         inner = inner.__cause__
@@ -88,7 +84,7 @@ def line(error: Exception) -> str:
 
 
 def require_converged(module: nn.Module, inputs: Sequence[Tensor], tried: Sequence[Written]) -> None:
-    """`NotConverged` where a loop of the file ends before its tolerance, on samples that the module itself solves."""
+    """Raise `NotConverged` where a loop of the file misses its tolerance on samples that the module itself solves."""
     for record in tried:
         if not isinstance(record.how, Loop) or not record.failed:
             continue
@@ -107,18 +103,10 @@ def require_converged(module: nn.Module, inputs: Sequence[Tensor], tried: Sequen
 
 
 def check_file(module: nn.Module, file: Path, example: Example, dtype: torch.dtype, tried: Sequence[Written]) -> None:
-    """Run the file with ONNX Runtime on the example and on another number of samples, and compare it with the module.
+    """Run the file with ONNX Runtime on two numbers of samples, and compare it with `module`, in eval mode.
 
-    Args:
-        module: What the file was written from, in eval mode.
-        file: The ONNX file.
-        example: Inputs of the module.
-        dtype: That of the network.
-        tried: What stands for its fixed points.
-
-    Raises:
-        NoMatch: The outputs differ.
-        BadInput: ONNX Runtime cannot run the file.
+    `dtype` is that of the network, `tried` describes its fixed points. Raises `NoMatch` where the outputs differ, `BadInput`
+    where ONNX Runtime cannot run the file.
     """
     session = _session(module, file, dtype)
     if session is None:
@@ -131,7 +119,7 @@ def check_file(module: nn.Module, file: Path, example: Example, dtype: torch.dty
         feed = {name: tensor.numpy() for name, tensor in zip(example.names, inputs, strict=True)}
         try:
             found = [torch.from_numpy(output) for output in session.run(None, feed)]
-        except Exception as error:  # its errors share no base class but this
+        except Exception as error:  # its errors have no other common base class
             raise _cannot_run(module, dtype, error) from error
         for name, one, other in zip(numbered("out", len(expected)), expected, found, strict=True):
             where = f"{name!r} on {count} samples"
@@ -139,21 +127,21 @@ def check_file(module: nn.Module, file: Path, example: Example, dtype: torch.dty
 
 
 def _session(module: nn.Module, file: Path, dtype: torch.dtype) -> Any:
-    """ONNX Runtime with the file; None, with a warning, where it is not installed."""
+    """An ONNX Runtime session of the file; None, with a warning, where it is not installed."""
     try:
         import onnxruntime
     except ImportError:
         warnings.warn(
             "The ONNX file was not checked against the network: onnxruntime is not installed (pip install 'notsodeep[onnx]').",
             NumericsWarning,
-            stacklevel=7,  # whoever called the module's method
+            stacklevel=7,  # the caller of the module's method
         )
         return None
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
         return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # its errors share no base class but this
+    except Exception as error:  # its errors have no other common base class
         raise _cannot_run(module, dtype, error) from error
 
 

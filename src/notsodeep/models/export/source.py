@@ -1,4 +1,4 @@
-"""An explicit network as the text of a program that needs torch alone."""
+"""Explicit networks as the text of a program that needs torch alone."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def to_source(module: ENN) -> str:
 
         x^(l) = σ_l(W_l x^(l−1) (+ c_l))/√m_l, out = R x^(L) (+ c)
 
-    The weights are inside, as base64 in their own dtype, under the names that they have here: `state_dict`s go both ways. Run
-    as a program it prints one line, its shapes and its norm on a fixed input beside the norm here.
+    The weights are inside, as base64 in their own dtype, under the names of `state_dict`, which both networks share. Run as a
+    program, it prints its shapes and the norm of its output on a fixed input, with the norm found here.
     """
-    _require_explicit(module)
+    _check_explicit(module)
     names = _names(module.net.layers)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
     functions = [source_expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
@@ -67,7 +67,7 @@ def to_source(module: ENN) -> str:
     return "\n".join(parts)
 
 
-def _require_explicit(module: object) -> None:
+def _check_explicit(module: object) -> None:
     net = getattr(module, "net", None)
     if isinstance(module, nn.Module) and isinstance(net, Explicit):
         return
@@ -144,7 +144,7 @@ def _weights(state: dict[str, Tensor]) -> str:
     entries = []
     for name, tensor in state.items():
         octets = tensor.flatten().view(torch.uint8).numpy().tobytes()
-        # Filled up to whole groups of three bytes, so that there is no padding to take care of.
+        # Filled up to groups of three bytes: base64 then needs no padding.
         text = base64.b64encode(octets + bytes(-len(octets) % 3)).decode("ascii")
         rows = "\n".join(text[k : k + _COLUMNS] for k in range(0, len(text), _COLUMNS))
         entries.append(f'    "{name}": ({tuple(tensor.shape)}, {tensor.dtype}, """\n{rows}\n"""),\n')

@@ -1,4 +1,4 @@
-"""What a module is, apart from its weights, as one JSON record: enough to build it again."""
+"""A module without its weights as a JSON record, and the module built from one."""
 
 from __future__ import annotations
 
@@ -31,64 +31,51 @@ _ACTIVATIONS = [
     if isinstance(kind, type) and issubclass(kind, Activation) and kind is not Activation
 ]
 _CHOICES = (
-    Plan,
-    Picard,
-    Anderson,
-    Broyden,
-    PeacemanRachford,
-    ForwardBackward,
-    ImplicitAdjoint,
-    PhantomAdjoint,
-    UnrolledAdjoint,
-    FullPrecision,
-    MixedPrecision,
-)
+    Plan, Picard, Anderson, Broyden, PeacemanRachford, ForwardBackward, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint,
+    FullPrecision, MixedPrecision,
+)  # fmt: skip
 _KINDS: dict[str, Callable[..., Any]] = {
     kind.__name__: kind for kind in (*_ACTIVATIONS, Implicit, Explicit, Stacked, *_CHOICES)
 }
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-# What may differ between two modules whose weights are still each other's.
+# May differ between modules whose weights fit each other.
 _FREE = ("plan", "adjoint", "frozen", "changed")
 
 
 def describe(module: nn.Module) -> Record:
-    """The record of a DEQ or an ENN; of any other module, the classes of its parts."""
+    """The record of a DEQ or an ENN; for any other module, the classes of its parts."""
+    bias: object
     if isinstance(module, DEQ):
-        record = {
-            "kind": "DEQ",
-            "net": _net_record(module.net),
-            "in_features": module.in_features,
+        weight, bias = module.B, module.bias
+        own = {
             "width": module.width,
-            "out_features": module.out_features,
             "tau0": module.tau0,
-            "bias": module.bias is not None,
-            "readout_bias": module.readout.bias is not None,
             "learn_variances": module.log_variances is not None,
             "well_posed": module.well_posed,
-            "dtype": _dtype_name(module.B),
             "plan": to_record(module.plan, _KINDS),
             "adjoint": to_record(module.adjoint, _KINDS),
             "changed": sorted(module.changed()),
         }
     elif isinstance(module, ENN):
-        record = {
-            "kind": "ENN",
-            "net": _net_record(module.net),
-            "in_features": module.in_features,
-            "width": list(module.widths),
-            "out_features": module.out_features,
-            "bias": module.biases is not None,
-            "readout_bias": module.readout.bias is not None,
-            "dtype": _dtype_name(module.weights[0]),
-        }
+        weight, bias, own = module.weights[0], module.biases, {"width": list(module.widths)}
     else:
         parts = (f"{name or 'module'}: {type(part).__qualname__}" for name, part in module.named_modules())
         return {"kind": "module", "class": type(module).__qualname__, "form": "\n".join(parts)}
+    record = {
+        "kind": "DEQ" if isinstance(module, DEQ) else "ENN",  # a parametrization renames the class
+        "net": _net_record(module.net),
+        "in_features": module.in_features,
+        "out_features": module.out_features,
+        "bias": bias is not None,
+        "readout_bias": module.readout.bias is not None,
+        "dtype": str(weight.dtype).removeprefix("torch."),
+        **own,
+    }
     return record | {"frozen": [name for name, weight in module.named_parameters() if not weight.requires_grad]}
 
 
 def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
-    """The module of a record, on the meta device: its shapes without its numbers, however large a file says that it is."""
+    """The module of a record, on the meta device: a file's claim about its size costs no memory."""
     if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN"):
         raise BadInput(f"The record is of {_kind(record)}; only a DEQ or an ENN can be built from one.")
     kinds = _KINDS | {"Custom": _finder(functions or {})}
@@ -116,7 +103,7 @@ def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
 
 
 def differences(theirs: Record, ours: Record) -> list[str]:
-    """What of the architecture differs, each as "width: 512 in the file, 1024 here"; empty where the weights fit."""
+    """Differences of two architectures, as "width: 512 in the file, 1024 here"; empty where the weights fit."""
     names = [name for name in {**ours, **theirs} if name not in _FREE]
     pairs = {name: (theirs.get(name), ours.get(name)) for name in names if theirs.get(name) != ours.get(name)}
     if "form" in pairs:
@@ -125,13 +112,13 @@ def differences(theirs: Record, ours: Record) -> list[str]:
 
 
 def _first_difference(theirs: str, ours: str) -> tuple[str, str]:
-    """Of two texts, the first lines that differ."""
+    """The first lines in which two texts differ."""
     lines = zip_longest(theirs.splitlines(), ours.splitlines(), fillvalue="nothing")
     return next((there.strip(), here.strip()) for there, here in lines if there != here)
 
 
 def _shown(part: Any) -> str:
-    """A record as a person writes it."""
+    """A part of a record in readable form."""
     if isinstance(part, dict) and "Custom" not in str(part):
         return str(from_record(part, _KINDS))
     return str(part)
@@ -165,12 +152,8 @@ def _kind(record: Any) -> str:
     return f"{record.get('class') or record.get('kind')}" if isinstance(record, dict) else type(record).__name__
 
 
-def _dtype_name(weight: Tensor) -> str:
-    return str(weight.dtype).removeprefix("torch.")
-
-
 def _finder(functions: Functions) -> Callable[..., Activation]:
-    """A user's function is code, which no file holds: it is looked up by the name that it had."""
+    """Looks up a user's function by its name: a file holds no code."""
 
     def find(label: str, kinks_found: tuple[float, ...], **_: Any) -> Activation:
         if label not in functions:

@@ -1,4 +1,4 @@
-"""Training DEQs and feed-forward networks side by side, with what it cost. Ref: [wu2024], experiments."""
+"""Training of DEQs and feed-forward networks side by side, with its cost. Ref: [wu2024], experiments."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor
 
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.models.training.flops import Flops, paired_width
-from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
+from notsodeep.models.training.parallel import Stack, StackedDEQ
 
-DATA, TEST, WEIGHTS, BATCHES = range(4)  # what randomness is for: the purposes of `generators`
-_DIVERGED = 1e3  # times the loss at the start, or of predicting 0
+DATA, TEST, WEIGHTS, BATCHES = range(4)  # purposes of `generators`
+_DIVERGED = 1e3  # in units of the first loss, or of that of predicting 0
 _EVALUATED_AT_ONCE = 2048  # samples
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Of every network: x (copies, n, d), y (copies, n, outputs), or without the first axis where they see the same ones."""
+    """Samples per network, x (copies, n, d) and y (copies, n, outputs), or without the first axis for the same ones."""
 
     x: Tensor
     y: Tensor
@@ -33,14 +33,14 @@ class Samples:
 
     @property
     def best_constant(self) -> float:
-        """The test loss of the mean of y."""
+        """Test loss of the mean of y."""
         guess = self.y.mean(-2, keepdim=True)
         return float((self.y_test - guess).square().mean())
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Mean squared error, by AdamW or SGD (momentum 0.9), the rate falling like a cosine to 0 over `steps` batches."""
+    """AdamW or SGD (momentum 0.9) on the mean squared error, with a cosine rate over `steps` batches."""
 
     steps: int = 1000
     batch: int = 128
@@ -49,6 +49,7 @@ class Schedule:
     optimiser: str = "adamw"
 
     def make(self, stack: Stack) -> torch.optim.Optimizer:
+        """The optimiser of the weights of `stack`."""
         if self.optimiser == "adamw":
             return torch.optim.AdamW(stack.parameters(), lr=self.rate, weight_decay=self.decay)
         if self.optimiser == "sgd":
@@ -58,8 +59,8 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """Each network's loss on test and training samples (None where it diverged, with `diverged` the step), its largest weight,
-    and what all of them cost: parameters, FLOPs a sample and in all."""
+    """Losses and largest weight of each network (None where it diverged, at the step in `diverged`), and the cost of training:
+    parameters of a network, FLOPs per sample and in total."""
 
     test: tuple[float | None, ...]
     train: tuple[float | None, ...]
@@ -72,7 +73,7 @@ class Trained:
     unsolved: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """As a record keeps it."""
+        """Plain rounded numbers, for a record."""
         return {
             "test": _rounded(self.test),
             "train": _rounded(self.train),
@@ -94,8 +95,10 @@ def train(
     generator: torch.Generator,
     watch: Callable[[int, Stack], bool | None] | None = None,
 ) -> Trained:
-    """Train every network of the stack on batches drawn with replacement; one that diverges is stopped, and told. `watch` sees
-    the networks after every step, and ends the training where it says so."""
+    """Train every network of the stack on batches drawn with replacement, stopping those that diverge.
+
+    `watch` is called with the step and the stack after every step; returning True ends the training.
+    """
     optimiser = schedule.make(stack)
     rates = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, schedule.steps)
     alive = torch.ones(stack.copies, dtype=torch.bool, device=samples.x.device)
@@ -126,7 +129,7 @@ def train(
 
 
 def evaluate(stack: Stack, x: Tensor, y: Tensor) -> Tensor:
-    """The mean squared error of each network."""
+    """Mean squared error of each network."""
     with torch.no_grad():
         parts = zip(x.split(_EVALUATED_AT_ONCE, -2), y.split(_EVALUATED_AT_ONCE, -2), strict=True)
         sums = [(stack(part) - wanted).square().sum((1, 2)) for part, wanted in parts]
@@ -139,17 +142,17 @@ def largest_weights(stack: Stack) -> Tensor:
 
 
 def generators(seeds: int, purpose: int) -> list[torch.Generator]:
-    """One for each seed; those of different purposes (DATA, WEIGHTS, …) are independent."""
+    """One generator per seed, independent between purposes (DATA, WEIGHTS, …)."""
     return [torch.Generator().manual_seed(1_000_003 * purpose + seed) for seed in range(seeds)]
 
 
 def equal_cost(deq: Trained, in_features: int, hidden: int, outputs: int) -> tuple[int, ...]:
-    """The widths of a feed-forward network of `hidden` layers whose training costs the FLOPs of the DEQ's, at most."""
+    """Widths of a feed-forward network of `hidden` layers whose training costs at most the FLOPs of the DEQ's."""
     return (paired_width(in_features, hidden, outputs, deq.flops.training),) * hidden
 
 
 class _Spent:
-    """FLOPs, over all steps."""
+    """Sums over the steps of FLOPs, samples, evaluations and unsolved samples."""
 
     def __init__(self) -> None:
         self.steps, self.forward, self.backward, self.samples = 0, 0.0, 0.0, 0
@@ -181,7 +184,7 @@ def _outcome(stack: Stack, samples: Samples, alive: Tensor, ended: list[int | No
 
 
 def _batch(samples: Samples, size: int, copies: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(copies, size, …): every network its own draw."""
+    """A batch (copies, size, …), drawn for each network."""
     n = samples.x.shape[-2]
     drawn = torch.randint(n, (copies, min(size, n)), generator=generator).to(samples.x.device)
     if samples.x.ndim == 2:
@@ -192,7 +195,7 @@ def _batch(samples: Samples, size: int, copies: int, generator: torch.Generator)
 
 @torch.no_grad()
 def _silence(stack: Stack, lost: Tensor) -> None:
-    """A network that diverged is set to 0, so that the others' equilibria do not wait for its own."""
+    """Set the networks that diverged to 0, so that the others do not wait for their equilibria."""
     for parameter in stack.parameters():
         parameter[lost] = 0.0
 
@@ -203,20 +206,3 @@ def _known(values: Tensor, alive: Tensor) -> tuple[float | None, ...]:
 
 def _rounded(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.5g}") for value in values]
-
-
-__all__ = [
-    "BATCHES",
-    "DATA",
-    "TEST",
-    "WEIGHTS",
-    "Samples",
-    "Schedule",
-    "StackedDEQ",
-    "StackedFNN",
-    "Trained",
-    "equal_cost",
-    "evaluate",
-    "generators",
-    "train",
-]

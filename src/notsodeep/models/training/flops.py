@@ -1,4 +1,4 @@
-"""What training costs: multiplications and additions of the matrix products, for one sample."""
+"""The cost of training: multiplications and additions of the matrix products, per sample."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from notsodeep.fixed_points.solvers import Anderson, Solver
 
 @dataclass(frozen=True)
 class Flops:
-    """Of a forward pass, and of the backward pass that follows it in training."""
+    """FLOPs of a forward pass and of the backward pass after it."""
 
     forward: float
     backward: float
 
     @property
     def training(self) -> float:
+        """FLOPs of both passes."""
         return self.forward + self.backward
 
 
 @dataclass(frozen=True)
 class Solves:
-    """Of an equilibrium, or a mean over several: evaluations of the map, and the solver's own FLOPs a sample."""
+    """Evaluations of the map for an equilibrium, and the solver's own FLOPs per sample."""
 
     evaluations: float = 0.0
     mixing: float = 0.0
 
 
 class Counted(Solver):
-    """Anderson's method, counting what it does to a sample."""
+    """Anderson's method, counting its operations per sample."""
 
     def __init__(self, solver: Anderson) -> None:
         self.solver, self.solves = solver, Solves()
@@ -45,22 +46,22 @@ class Counted(Solver):
     def step(self, memory: Any, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, Any]:
         following, memory = self.solver.step(memory, z, fz, size)
         mixed, fresh = memory.mixed, memory.fresh
-        # Products of the residual and the new differences with all, the mixture, and the differences themselves.
+        # Inner products of the residual and the new differences with all differences, the mixture, the differences.
         own = (2.0 * (fresh + 1.0) * mixed + 2.0 * mixed + 3.0 * fresh) * z.shape[1] + 2.0 / 3.0 * mixed**3
         self.solves = Solves(self.solves.evaluations + 1.0, self.solves.mixing + own)
         return following, memory
 
 
 def fnn_flops(sizes: Sequence[int]) -> Flops:
-    """Layers sizes[0] → sizes[1] → …: 2ab each for the values, again for the gradient of the weights, and again for that of the
-    layer's input, which the first layer does not need."""
+    """FLOPs of layers sizes[0] → sizes[1] → …: 2ab each for the values, for the gradient of the weights and, but in the first
+    layer, for the gradient of its input."""
     products = [2.0 * a * b for a, b in pairwise(sizes)]
     return Flops(sum(products), 2.0 * sum(products) - products[0])
 
 
 def deq_flops(in_features: int, width: int, outputs: int, forward: Solves, backward: Solves) -> Flops:
-    """z = relu(W z + U x + b), y = A z: U x once, W z in every evaluation of the map, and as much for every product with its
-    transposed Jacobian while the adjoint is solved for; what the solvers do themselves comes on top."""
+    """FLOPs of z = relu(W z + U x + b), y = A z: U x once, W z per evaluation of the map, as much per product with its
+    transposed Jacobian in the adjoint, and those of the solvers."""
     inward, step, outward = 2.0 * in_features * width, 2.0 * width * width, 2.0 * width * outputs
     ahead = inward + forward.evaluations * step + forward.mixing + outward
     # The map is evaluated once more for its Jacobian; each weight's gradient costs as much as its product.
@@ -69,13 +70,13 @@ def deq_flops(in_features: int, width: int, outputs: int, forward: Solves, backw
 
 
 def with_skip(flops: Flops, in_features: int, outputs: int) -> Flops:
-    """And V x beside it, whose weights have a gradient."""
+    """FLOPs with a skip connection V x added."""
     product = 2.0 * in_features * outputs
     return replace(flops, forward=flops.forward + product, backward=flops.backward + product)
 
 
 def paired_width(in_features: int, hidden: int, outputs: int, training: float) -> int:
-    """The width of a feed-forward network of `hidden` layers whose training costs as much, at most."""
+    """The largest width of a feed-forward network of `hidden` layers whose training costs at most `training` FLOPs."""
     if hidden < 1:
         raise BadInput(f"A network has one hidden layer at least, got {hidden}.")
     width = 1

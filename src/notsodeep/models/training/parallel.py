@@ -1,7 +1,7 @@
-"""Networks of equal shape, trained at once: their weights have a first axis, one entry a network.
+"""Networks of equal shape, trained at once: the first axis of their weights counts the networks.
 
-Sums over networks keep their gradients apart, and optimisers that work entry by entry keep their steps apart, so that each
-learns as it would alone. Ref: [wu2024], whose networks these are.
+A sum of their losses keeps their gradients apart, and optimisers that work entry by entry keep their steps apart: each learns
+as it would alone. Ref: [wu2024], whose networks these are.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ class Stack(nn.Module, ABC):
         """(copies, n, width)."""
 
     def constrain(self) -> None:
-        """Bring the weights back to where the network is well posed, after a step of an optimiser."""
+        """Project the weights to where the network is well posed, after a step of an optimiser."""
 
     @abstractmethod
     def flops(self) -> Flops:
-        """Of a sample; where there is something to solve, as the last pass and its gradient solved it."""
+        """FLOPs per sample; of a DEQ, with the evaluations of the last pass and its gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.baddbmm(self.c, self.features(x), self.A.mT)
         return y if self.V is None else y + x @ self.V.mT
 
     def parameter_count(self) -> int:
-        """Of one network."""
+        """Parameters of one network."""
         return sum(parameter.numel() for parameter in self.parameters()) // self.copies
 
     def _read_out(self, draws: _Draws, width: int, in_features: int, outputs: int, skip: bool) -> None:
@@ -66,8 +66,8 @@ class Stack(nn.Module, ABC):
 
 
 class StackedFNN(Stack):
-    """Hidden layers h ← φ(N(W h + b)), the last one the features; N is a normalisation over the units with its own scale and
-    shift where `norm`, the identity where not. φ is relu, or the layer's own one of `activations`."""
+    """Hidden layers h ← φ(N(W h + b)), the last one the features. N normalises over the units, with its own scale and shift, if
+    `norm`, and is the identity if not. φ is relu, or the layer's entry of `activations`."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class StackedFNN(Stack):
         return self._with_skip(fnn_flops(self.sizes))
 
     def member(self, index: int) -> nn.Sequential:
-        """One of the networks, by itself."""
+        """One of the networks as a module of its own."""
         if self.V is not None or any(isinstance(norm, _Norm) for norm in self.norms):
             raise BadInput("A Sequential of Linear and ReLU has no normalisation and no skip; this network has one.")
         if any(phi is not torch.relu for phi in self.activations):
@@ -118,9 +118,9 @@ class StackedFNN(Stack):
 class StackedDEQ(Stack):
     """z = relu(N(W z + U x + b)), by Anderson's method to `tol`, the gradient by the implicit function theorem.
 
-    W begins at half of what a layer begins with: its spectral radius is then about 0.3, and the map contracts. It keeps doing
-    so where `constrain` brings ‖W‖ back to `bound` < 1; with bound = 0 W is free. What is not solved within `max_steps` keeps
-    the best state found; `unsolved` is the share of such samples in the last pass.
+    W starts at half the size of a layer's weights: its spectral radius is then about 0.3, and the map contracts. `constrain`
+    keeps ‖W‖ at most `bound` < 1; with bound = 0 W is free. A sample not solved within `max_steps` keeps the best state found;
+    `unsolved` is the share of such samples in the last pass.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class StackedDEQ(Stack):
         return self._with_skip(deq_flops(self.U.shape[2], width, outputs, self.ahead.solves, self.back.solves))
 
     def member(self, index: int) -> ReluDEQ:
-        """One of the networks, by itself."""
+        """One of the networks as a module of its own."""
         if isinstance(self.norm, _Norm):
             raise BadInput("A ReluDEQ has no normalisation; this network has one.")
         W, U, b, A, c = (weight[index].detach() for weight in (self.W, self.U, self.b, self.A, self.c))
@@ -206,7 +206,7 @@ def _normalised(h: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 class _Draws:
-    """Weights that begin as torch's own linear layers do, U(±1/√fan), a generator for each network."""
+    """Draws of weights like those of torch's linear layers, U(±1/√fan), with one generator per network."""
 
     def __init__(self, generators: Sequence[torch.Generator]) -> None:
         self.generators = generators

@@ -1,4 +1,4 @@
-"""A linear readout in closed form, by streaming: the features of all samples are never held at once, an m × m matrix is."""
+"""Linear readouts in closed form from a stream of features, holding an m × m matrix but never the features of all samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from notsodeep.models.training.objective import pair, require_batches
 
 Features = Callable[[Tensor], Tensor]
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
-"""Gives the features and targets of all samples, batch by batch, each time that it is called."""
+"""Gives the features and targets of all samples, batch by batch, on every call."""
 
 BATCH = 1024
 RIDGES = tuple(10.0 ** (k / 2) for k in range(-14, 3))
@@ -28,8 +28,7 @@ _LOGIT_FACTORS, _LOGIT_SAMPLES = tuple(2.0 ** (k / 2) for k in range(13)), 4096
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearReadout:
-    """z ↦ z weightᵀ + bias, with the ridge that it was fitted with and the leave-one-out error (root mean square) there; NaN
-    where there was no ridge to choose, and so none was computed."""
+    """z ↦ z weightᵀ + bias, with its ridge and its root mean square leave-one-out error (NaN where no ridge was chosen)."""
 
     weight: Tensor
     bias: Tensor
@@ -45,7 +44,7 @@ class LinearReadout:
 
 
 def best_readout(features: Features, x: Tensor, targets: Tensor, ridges: Sequence[float] = RIDGES) -> LinearReadout:
-    """The ridge readout of features(x) for targets (n, K), with the best of `ridges`. See `ridge_readout`."""
+    """The ridge readout of features(x) for targets (n, K) with the best of `ridges`; see `ridge_readout`."""
     if len(x) != len(targets):
         raise BadInput(f"There are {len(x)} samples and {len(targets)} targets; they must be as many.")
 
@@ -60,8 +59,8 @@ def best_readout(features: Features, x: Tensor, targets: Tensor, ridges: Sequenc
 def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: bool = True) -> LinearReadout:
     """argmin ‖Z Rᵀ + c − T‖² + ridge·(tr ZᵀZ/m)·‖R‖², Z centred, with the ridge of the smallest leave-one-out error.
 
-    The ridge is relative to the mean of the features' squares, so that one list serves every network. Without `intercept`
-    nothing is centred. See `RidgePath`.
+    The ridge is relative to the mean square of the features, so one list serves every network. Without `intercept` nothing is
+    centred. See `RidgePath`.
     """
     ridges = numbers(ridges, "ridges", least=0.0)
     return RidgePath.of(stream, intercept).best(ridges)
@@ -71,8 +70,8 @@ def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: b
 class RidgePath:
     """The readouts of one stream for every ridge: V Λ Vᵀ = ZᵀZ, Z centred, and VᵀZᵀT.
 
-    A fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ), λ = ridge·tr Λ/m: exact,
-    for every ridge, in a second pass over the stream. Without an intercept 1/n is left out.
+    A fit without sample i misses it by (t_i − out_i)/(1 − h_i), h_i = 1/n + Σ_k (z_iᵀv_k)²/(Λ_k + λ), λ = ridge·tr Λ/m: exact
+    for every ridge, in a second pass over the stream. Without an intercept there is no 1/n.
     """
 
     stream: Stream
@@ -87,7 +86,7 @@ class RidgePath:
 
     @property
     def level(self) -> float:
-        """tr ZᵀZ/m, which ridges are relative to."""
+        """tr ZᵀZ/m, the unit of the ridges."""
         return float(self.spectrum.values.mean())
 
     def at(self, ridge: float, error: float = math.nan) -> LinearReadout:
@@ -106,7 +105,7 @@ class RidgePath:
         return self.at(ridges[best], float((errors[best] / (self.sums.n * self.sums.cross.shape[1])).sqrt()))
 
     def _added(self, ridge: float) -> float:
-        """Round-off of the smallest eigenvalues is not signal; equal samples have no direction to read, only the mean."""
+        """λ of a ridge, above the round-off of the smallest eigenvalues; 1 where all samples are equal."""
         floor = float(self.spectrum.values.sum()) * torch.finfo(torch.float64).eps or 1.0
         return max(ridge * self.level, floor)
 
@@ -126,7 +125,7 @@ class RidgePath:
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """ZᵀZ and ZᵀT about the means, all in float64."""
+    """Sums over a stream: ZᵀZ and ZᵀT about the means, in float64."""
 
     n: int
     gram: Tensor
@@ -145,7 +144,7 @@ class _Sums:
                 gram = wide.new_zeros(wide.shape[1], wide.shape[1])
                 cross = wide.new_zeros(wide.shape[1], wanted.shape[1])
                 z_sum, t_sum, dtype = wide.new_zeros(wide.shape[1]), wide.new_zeros(wanted.shape[1]), z.dtype
-                # Sums about a point among the samples: far from it, Σzzᵀ − n z̄z̄ᵀ is a difference of two huge numbers.
+                # Sums about a point near the samples: far from them, Σzzᵀ − n z̄z̄ᵀ is a difference of huge numbers.
                 z_near, t_near = (v.mean(0) if intercept else torch.zeros_like(v[0]) for v in (wide, wanted))
             wide, wanted = wide - z_near, wanted - t_near
             gram.addmm_(wide.T, wide)
@@ -169,9 +168,22 @@ class _Sums:
 
 
 def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float] = RIDGES) -> LinearReadout:
-    """Give a DEQ or an ENN the best ridge readout for the (x, y) batches of a loader, in place, and return it.
+    """Fit the readout of a DEQ or an ENN, in place, to the (x, y) batches of a loader: the best ridge by leave-one-out error.
 
-    Classes are regressed on as one-hot vectors, of as many entries as the module has outputs. The loader is gone through twice.
+        argmin ‖Z Rᵀ + c − T‖² + ridge·(tr ZᵀZ/m)·‖R‖²
+
+    Classes are regressed on as one-hot vectors with as many entries as the module has outputs.
+
+    Args:
+        module: A network with `features` and a `readout`.
+        loader: A DataLoader, `Batches` or a list of batches, gone through twice.
+        ridges: Ridges to choose from, relative to the mean square of the features.
+
+    Returns:
+        The readout, with its ridge and leave-one-out error.
+
+    Raises:
+        BadInput: The module has no readout, or the batches do not fit it.
     """
     readout = getattr(module, "readout", None)
     if readout is None or getattr(readout, "weight", None) is None:
@@ -195,10 +207,10 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
 
 @torch.no_grad()
 def scale_to_logits(module: nn.Module, loader: Iterable[Any]) -> float:
-    """Multiply a readout that was regressed on one-hot classes by the factor of the smallest cross-entropy, and return that.
+    """Multiply a readout regressed on one-hot classes by the factor of the smallest cross-entropy, and return that factor.
 
-    Regressed outputs lie between 0 and 1, which as logits say next to nothing: training from there first unlearns them. The
-    factor is found on a few thousand samples.
+    Regressed outputs lie between 0 and 1; as logits these are nearly uniform, and training would first unlearn them. The factor
+    is found on a few thousand samples.
     """
     readout, outputs, classes, n = cast(Any, module.readout), [], [], 0
     for batch in loader:
@@ -218,5 +230,5 @@ def scale_to_logits(module: nn.Module, loader: Iterable[Any]) -> float:
 
 @torch.no_grad()
 def in_batches(f: Features, x: Tensor) -> Tensor:
-    """f(x), some rows at a time."""
+    """f(x), a batch of rows at a time."""
     return torch.cat([f(rows) for rows in x.split(BATCH)])
