@@ -72,7 +72,7 @@ def real(x: Any, name: str, shape: tuple[int | None, ...] | None = None, dtype: 
     if not isinstance(x, Tensor | np.ndarray):
         x = _array(x, name)
     tensor = _tensor(x, name)
-    if shape is not None and not fits(tuple(tensor.shape), shape):
+    if shape is not None and not _fits(tuple(tensor.shape), shape):
         wanted = ", ".join("n" if size is None else str(size) for size in shape) + ("," if len(shape) == 1 else "")
         raise BadInput(f"{name} has shape {tuple(tensor.shape)}; expected ({wanted}).")
     if not bool(torch.isfinite(tensor).all()):
@@ -80,7 +80,7 @@ def real(x: Any, name: str, shape: tuple[int | None, ...] | None = None, dtype: 
     return tensor if dtype is None else tensor.to(dtype)
 
 
-def fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+def _fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     """Whether a shape is the wanted one; None in `wanted` leaves a length open."""
     return len(found) == len(wanted) and all(b is None or a == b for a, b in zip(found, wanted, strict=True))
 

@@ -1,4 +1,4 @@
-"""What a client is: an implicit layer that somebody trains, with what is asked of it here."""
+"""A client: an implicit layer that somebody trains, and the requirements on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of a file: a column, an array, or a file of their own; numbers or words."""
+"""The meaning of y: numbers or classes, given as arrays, or in a file as a column, an array or a file of their own."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.data import load
+from notsodeep.data.targets import Targets, class_indices, regression_targets
 
 X = np.arange(8.0).reshape(4, 2) ** 1.5
 ROWS = [f"{a},{b}" for a, b in X.tolist()]
@@ -174,3 +175,54 @@ def test_some_of_the_digits():
             load(spec)
     with pytest.raises(nsd.BadInput, match="arrays need no loading"):
         load(np.ones((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("y", "codes"),
+    [
+        (["b", "a", "b", "c"], [1, 0, 1, 2]),
+        (torch.tensor([-1, 1, 1, -1]), [0, 1, 1, 0]),
+        (torch.tensor([0, 2, 3, 2]), [0, 2, 3, 2]),  # class 1 is absent, and keeps its output
+        (torch.tensor([10**6, 7, 7, 8]), [2, 0, 0, 1]),
+        (np.array([True, False, False, True]), [1, 0, 0, 1]),
+        (np.array([[5], [6], [6], [5]]), [0, 1, 1, 0]),
+    ],
+)
+def test_classes_have_numbers(y, codes):
+    found = Targets.numbered(y, 4)
+    assert (found.y.tolist(), found.classes, found.flat) == (codes, max(codes) + 1, False)
+    assert torch.equal(found.read().argmax(1), found.y)
+
+
+def test_absent_classes_are_no_targets():
+    targets = Targets.numbered(torch.tensor([0, 2, 0, 2, 2, 0]), 6).standardised()
+    assert targets.shape == (6, 2)
+    assert float(targets.square().mean(0).sum()) == pytest.approx(1.0)
+
+
+def test_numbers_are_read_block_by_block():
+    y = np.arange(8.0).reshape(4, 2)
+    for found in (Targets.of(y, 4), Targets.numbered(y, 4)):
+        assert (found.outputs, found.flat, found.classes) == (2, False, None)
+        assert found.read(slice(1, 3)).tolist() == y[1:3].tolist()
+    y[2, 1] = np.nan
+    with pytest.raises(nsd.BadInput, match="row 2"):
+        Targets.of(y, 4).read(slice(1, 3))
+    with pytest.raises(nsd.BadInput, match="4 samples and y has shape"):
+        Targets.of(y[:3], 4)
+    with pytest.raises(nsd.BadInput, match="whole numbers from 0"):
+        Targets.of(torch.tensor([-1, 1, 1, -1]), 4)
+
+
+def test_targets_of_a_network():
+    assert regression_targets(torch.tensor([1, 0]), 3).tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert regression_targets(torch.tensor([1.0, 0.5]), 1).tolist() == [[1.0], [0.5]]
+    for bad, says in [
+        (torch.tensor([0, 3]), "class 3"),
+        (torch.tensor([-1, 0]), "class -1"),
+        (torch.ones(2, 2).long(), "shape"),
+    ]:
+        with pytest.raises(nsd.BadInput, match=says):
+            class_indices(bad, 3)
+    with pytest.raises(nsd.BadInput, match="must agree"):
+        regression_targets(torch.ones(2, 2), 3)

@@ -1,4 +1,4 @@
-"""What f closes over: found wherever it is, and given its gradient."""
+"""Tensors that f closes over are found wherever they are, and get their gradients."""
 
 import numpy as np
 import pytest

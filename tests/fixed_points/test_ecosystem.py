@@ -1,4 +1,4 @@
-"""What torch has to wrap around a fixed point: lines of the table in the docs, one by one."""
+"""Things of torch that wrap a fixed point: lines of the table in the docs, one by one."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""What f may be made of, layer by layer: more lines of the table in the docs."""
+"""Layers that f may be made of: more lines of the table in the docs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Fixed points in exported graphs: the numbers of the module itself, NaN where there are none, and what was chosen told."""
+"""Fixed points in exported graphs: the numbers of the module, NaN without convergence, and records of the choice."""
 
 import pytest
 import torch

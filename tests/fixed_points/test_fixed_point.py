@@ -1,4 +1,4 @@
-"""The driver: stopping, traces, best-so-far, failures told apart, states of several tensors."""
+"""The driver: stopping, traces, best-so-far, kinds of failure, states of several tensors."""
 
 from collections import OrderedDict
 

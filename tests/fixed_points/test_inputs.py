@@ -88,7 +88,7 @@ def test_a_sample_that_fails_does_not_stop_the_others():
 @pytest.mark.parametrize(
     ("inputs", "samples", "says"),
     [
-        ((torch.ones(4, 6),), None, "one row for each sample, of which the state has 3"),
+        ((torch.ones(4, 6),), None, "one row for each sample, and the state has 3"),
         ((torch.tensor(1.0),), None, "args"),
         (torch.ones(3, 6), None, "tuple of tensors"),
         ((torch.ones(3, 6),), 2, "first axis; here 12 samples"),

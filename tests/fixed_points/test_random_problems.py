@@ -1,4 +1,4 @@
-"""What a `Solution` says is true, on random problems; benchmarks/random_problems.py asks ten thousand of them."""
+"""The statements of a `Solution` are true, on random problems; benchmarks/random_problems.py checks ten thousand of them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an error says of one's own f: what happened, and what to change of what one has in hand."""
+"""Errors about the user's own f say what happened and what to change."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What is called converged is, also where squares of numbers are none of their dtype, and far from where it began."""
+"""A state that is called converged has converged, also where squares under- or overflow, and far from the start."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What a splitting cannot be used with is told in words: the map, the state, W and u."""
+"""Errors of splittings that cannot take the map, the state, W or u."""
 
 import pytest
 import torch

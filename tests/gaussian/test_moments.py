@@ -257,3 +257,8 @@ def test_a_jump_with_slopes(tau):
         exact = {field: float(value) for field, value in exact.items()}
     errors = relative_errors(moments_at(build("lifted"), tau), exact, tau)
     assert max(errors.values()) <= ROUND_OFF, errors
+
+
+def test_deviations_may_come_as_several_tensors():
+    pair = (torch.tensor([0.5, 1.0]), torch.tensor([1.5, 2.0]))
+    torch.testing.assert_close(moments(build("tanh"), pair).mean, moments(build("tanh"), torch.stack(pair)).mean)

@@ -1,4 +1,4 @@
-"""How a gradient passes through a fixed point.
+"""Ways to pass a gradient through a fixed point.
 
 At z = f(z, θ), with J = ∂f/∂z: dz = (I − J)⁻¹ (∂f/∂θ) dθ, so a cotangent g becomes u = Jᵀu + g, another fixed point, and θ's
 gradient is (∂f/∂θ)ᵀu. That is exact (`ImplicitAdjoint`, the default), needs no memory of the forward steps, and is itself
@@ -22,7 +22,15 @@ from notsodeep.fixed_points.splitting import Splitting
 class ImplicitAdjoint:
     """The exact gradient: u = Jᵀu + g is solved with a solver and tolerance of its own.
 
-    `callback` is called after every such solve with its `Solution` (without the value): steps, residuals, reason.
+    Args:
+        solver: The solver of u = Jᵀu + g.
+        tol: Its relative tolerance; by default 1e-5 in float32 and 1e-10 in float64.
+        max_steps: The most products with Jᵀ.
+        throw: Whether to raise where the gradient does not converge; otherwise a warning says how far it is from exact.
+        callback: Called after every such solve with its `Solution` (without the value): steps, residuals, reason.
+
+    Raises:
+        BadInput: An argument cannot be used.
     """
 
     solver: Solver | Splitting = Anderson()  # noqa: RUF009 (a frozen value)
@@ -32,13 +40,14 @@ class ImplicitAdjoint:
     callback: Callable[[Solution], object] | None = None
 
     def __post_init__(self) -> None:
-        _ = self.plan
+        _ = self.plan  # checks the other arguments
         if self.callback is not None and not callable(self.callback):
             raise BadInput(f"callback must be a function of a Solution, got {type(self.callback).__name__}.")
 
     @property
     def plan(self) -> Plan:
-        return Plan(self.solver, self.tol, True, self.max_steps, throw=self.throw)
+        """The plan of the backward solve."""
+        return Plan(self.solver, self.tol, max_steps=self.max_steps, throw=self.throw)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,13 @@ class PhantomAdjoint:
     """Jacobian-free: the solution is followed by `steps` damped steps z ← z + damping·(f(z) − z), and those are differentiated.
 
     The gradient is that of a truncated Neumann series of (I − J)⁻¹: cheap, biased. One step is "Jacobian-free backpropagation".
+
+    Args:
+        steps: How many steps are differentiated.
+        damping: The share of each step that is taken, in (0, 1].
+
+    Raises:
+        BadInput: An argument is out of range.
 
     Ref: Fung et al. (2022); Geng et al. (2021).
     """
@@ -59,8 +75,12 @@ class PhantomAdjoint:
             raise BadInput(f"The damping of a phantom gradient must be in (0, 1], got {shown(self.damping)}.")
 
 
-def OneStepAdjoint() -> PhantomAdjoint:  # noqa: N802 (reads like the classes beside it)
-    """The gradient of one step at the solution."""
+def OneStepAdjoint() -> PhantomAdjoint:  # noqa: N802 (reads like the classes around it)
+    """`PhantomAdjoint(steps=1)`: the gradient of one step at the solution.
+
+    Returns:
+        The adjoint.
+    """
     return PhantomAdjoint(steps=1)
 
 
@@ -73,7 +93,8 @@ Adjoint = ImplicitAdjoint | PhantomAdjoint | UnrolledAdjoint
 
 
 def require_adjoint(value: object) -> None:
-    if not isinstance(value, ImplicitAdjoint | PhantomAdjoint | UnrolledAdjoint):
+    """Raise `BadInput` unless `value` is an adjoint."""
+    if not isinstance(value, Adjoint):
         raise BadInput(
             f"adjoint must be ImplicitAdjoint(), PhantomAdjoint(), OneStepAdjoint() or UnrolledAdjoint(), got {shown(value)}."
         )

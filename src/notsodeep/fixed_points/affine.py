@@ -1,8 +1,7 @@
-"""The step s ↦ φ(W s + u) of a single-layer network, in full precision or cheaply, forwards and backwards."""
+"""The step s ↦ φ(W s + u) of a single-layer network, in full or lower precision, forwards and backwards."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +10,15 @@ from torch.nn import functional
 
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.layout import Map
+from notsodeep.fixed_points.linear import Dense
 from notsodeep.fixed_points.plan import Stage, tf32
-from notsodeep.fixed_points.splitting import ActivatedRows, Slopes
+from notsodeep.fixed_points.splitting import ActivatedRows, Slopes, slopes_at
 from notsodeep.tolerances import BFLOAT16_FLOOR, BFLOAT16_ROUNDING, REFINEMENT_SHARE, TF32_ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
 class AffineStep:
-    """step(s, W, u) = φ(s Wᵀ + u), rows of s and u samples; `bind` gives the map for one W and u."""
+    """step(s, W, u) = φ(s Wᵀ + u), one sample per row of s and u; `bind` gives the map for one W and u."""
 
     phi: Map
 
@@ -29,42 +29,23 @@ class AffineStep:
     def bind(self, weight: Tensor, u: Tensor) -> AffineMap:
         return AffineMap(self.phi, weight, u)
 
-    def adjoint(self, h: Tensor, s: Tensor, weight: Tensor, g: Tensor) -> AffineAdjoint:
-        """The adjoint equation at the solution s, given h = W s + u and the cotangent g of s."""
-        with torch.enable_grad():
-            inner = h.detach().requires_grad_()
-            slopes = torch.autograd.grad(self.phi(inner).sum(), inner)[0]
-        return AffineAdjoint(slopes, s, weight, g)
+    def adjoint(self, h: Tensor, weight: Tensor, g: Tensor) -> AffineMap:
+        """t ↦ D (Wᵀ t + g), D = φ'(h), at h = W s + u for the cotangent g of s.
 
-
-@dataclass(frozen=True, eq=False)
-class AffineAdjoint:
-    """t = D (Wᵀ t + g), D = φ'(h): an affine map too. With t, u's gradient is t and W's is t sᵀ, summed over samples."""
-
-    slopes: Tensor
-    s: Tensor
-    weight: Tensor
-    g: Tensor
-
-    @property
-    def start(self) -> Tensor:
-        return self.slopes * self.g
-
-    def map(self) -> AffineMap:
-        return AffineMap(Slopes(self.slopes), self.weight.mT, self.g)
-
-    def gradients(self, t: Tensor, needed: Sequence[bool]) -> tuple[Tensor | None, Tensor]:
-        """Of W, where it is needed, and of u."""
-        return (t.mT @ self.s if needed[0] else None), t
+        At its fixed point t, u's gradient is t and W's is t sᵀ, summed over samples.
+        """
+        return AffineMap(Slopes(slopes_at(self.phi, h)), weight.mT, g)
 
 
 class AffineMap:
-    """s ↦ φ(W s + u), which can also be carried on from its last value.
+    """s ↦ φ(W s + u), which can also be updated from its last value.
 
     After one product in full precision, h' = h + W (s' − s) needs W times a difference that shrinks as the iteration
     converges: in TF32 or bfloat16 its error is ε ‖s' − s‖, soon far below any tolerance. These errors are added up; past a
     tenth of the tolerance the next product is in full precision again.
     """
+
+    selectable = True
 
     def __init__(self, phi: Map, weight: Tensor, u: Tensor) -> None:
         self.phi, self.weight, self.u = phi, weight, u
@@ -72,11 +53,9 @@ class AffineMap:
         self.remember = True
         self._drift = 0.0
 
-    selectable = True
-
     @property
     def structure(self) -> ActivatedRows:
-        return ActivatedRows.dense(self.phi, self.weight, self.u)
+        return ActivatedRows(self.phi, Dense(self.weight), self.u, (-1, self.u.shape[1]))
 
     def select(self, rows: Tensor) -> AffineMap:
         """The map of some of the samples."""
@@ -93,7 +72,7 @@ class AffineMap:
         return self.phi(h)
 
     def stages(self, tol: float) -> tuple[Stage, ...]:
-        """bfloat16 products at first, then refinement."""
+        """Products in bfloat16 first, then updates of the last full product."""
         self.remember, low = True, self.weight.bfloat16()
         budget = REFINEMENT_SHARE * tol
 
@@ -104,7 +83,7 @@ class AffineMap:
             return self.phi(product(s) + self.u)
 
         def refined(s: Tensor) -> Tensor:
-            h = self._carried_on(s, product, budget)
+            h = self._updated(s, product, budget)
             if h is None:
                 return self(s)
             self.latest = (s, h)
@@ -112,15 +91,15 @@ class AffineMap:
 
         return (Stage(rough, BFLOAT16_FLOOR), Stage(refined))
 
-    def _carried_on(self, s: Tensor, product: Map, budget: float) -> Tensor | None:
-        """W s + u from its last value, or None where that would not be exact enough."""
+    def _updated(self, s: Tensor, product: Map, budget: float) -> Tensor | None:
+        """W s + u from its last value; None where the error would exceed the budget."""
         if self.latest is None:
             return None
         before, h = self.latest
         change = s - before
-        size = float((_norms(change) / _norms(s).clamp(min=torch.finfo(s.dtype).tiny)).max())
-        rounding = TF32_ROUNDING if s.is_cuda else BFLOAT16_ROUNDING
-        self._drift += rounding * size
+        length, moved = (torch.linalg.vector_norm(v, dim=1) for v in (s, change))
+        size = float((moved / length.clamp(min=torch.finfo(s.dtype).tiny)).max())
+        self._drift += (TF32_ROUNDING if s.is_cuda else BFLOAT16_ROUNDING) * size
         if not self._drift <= budget:
             self._drift = 0.0
             return None
@@ -128,8 +107,3 @@ class AffineMap:
             return h + product(change)
         with tf32():
             return torch.addmm(h, change, self.weight.mT)
-
-
-def _norms(rows: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms

@@ -1,8 +1,8 @@
-"""A function of the state alone, made into a function of the state and of every tensor that it closes over.
+"""The tensors that a function of the state closes over, found by watching one evaluation, and ways to replace them.
 
-An implicit gradient needs those tensors as arguments: to hand each its gradient, and to put others in their place while a
-gradient of a gradient, or `torch.func`, looks through f. They are found by watching one evaluation of f. A first derivative
-needs none of this: it follows the graph of the last evaluation, whatever f is made of.
+An implicit gradient needs those tensors as arguments: to give each its gradient, and to put others in their place for a
+gradient of a gradient or a transform of `torch.func`. A first derivative does without: it follows the graph of the last
+evaluation.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from torch.utils import _pytree as pytree
 from notsodeep.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 def eager(function: F) -> F:
-    """`function` as a break in a graph compiled around it: a loop that runs until it has converged is no graph.
+    """`function` as a break in any graph compiled around it, which cannot hold a loop until convergence.
 
     torch's compiler takes a second to import, so it is asked only where it is at work.
     """
@@ -39,6 +40,18 @@ def eager(function: F) -> F:
     return cast(F, call)
 
 
+def transforms_active() -> bool:
+    """Whether a `torch.func` transform (grad, vmap, jacrev …) is at work around us."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
+def require_not_batched(tensors: Sequence[Tensor], what: str) -> None:
+    """Raise `BadInput` under a vmap that hides the numbers: the number of steps depends on them."""
+    functorch = torch._C._functorch
+    if any(functorch.is_batchedtensor(t) or functorch.is_legacy_batchedtensor(t) for t in tensors):
+        raise BadInput(f"{what}; with ImplicitAdjoint(), torch.func.vmap, grad and jacrev work.")
+
+
 class _Active(threading.local):
     """The watches at work on this thread, outermost first: backward passes run on threads of their own."""
 
@@ -47,31 +60,17 @@ class _Active(threading.local):
 
 
 _ACTIVE = _Active()
-_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
-
-
-def transforms_active() -> bool:
-    """Whether a `torch.func` transform (grad, vmap, jacrev …) is at work around us."""
-    return bool(torch._C._are_functorch_transforms_active())
-
-
-def require_not_batched(tensors: Sequence[Tensor], what: str) -> None:
-    """`BadInput` where a vmap is at work that cannot be looked under: the number of steps depends on the numbers."""
-    functorch = torch._C._functorch
-    if any(functorch.is_batchedtensor(t) or functorch.is_legacy_batchedtensor(t) for t in tensors):
-        raise BadInput(f"{what}; with ImplicitAdjoint(), torch.func.vmap, grad and jacrev work.")
 
 
 class _Watch(TorchFunctionMode):
-    """Follows a computation: which tensors come into it from outside, in the order of their first use, and puts others in the
-    place of some of them."""
+    """Finds the tensors that enter a computation from outside, in the order of their first use, and replaces some of them."""
 
     def __init__(self, known: Sequence[Tensor], others: Mapping[int, Tensor] | None = None) -> None:
         super().__init__()
-        self.level = _level()
+        self.level = torch._C._functorch.maybe_current_level() or 0  # how many transforms of torch.func are around us
         self.known = {id(tensor): tensor for tensor in known}  # holding them keeps an id from being given again
         self.found: dict[int, Tensor] = {}
-        self.met: set[int] = set()  # of whatever level
+        self.met: set[int] = set()  # of any level
         self.others = others or {}
 
     @eager
@@ -79,7 +78,7 @@ class _Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         for leaf in pytree.tree_leaves((args, kwargs)):
             self.met.add(id(leaf))
-            if self._is_new(leaf) and id(leaf) not in self.known and not _wrapped_beyond(leaf, self.level):
+            if self._is_new(leaf) and id(leaf) not in self.known and not self._is_wrapped(leaf):
                 self.found[id(leaf)] = leaf
         if self.others:
             args, kwargs = pytree.tree_map_only(Tensor, self.replace, (args, kwargs))
@@ -100,6 +99,10 @@ class _Watch(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             return leaf.is_floating_point() or leaf.is_complex()
 
+    def _is_wrapped(self, tensor: Tensor) -> bool:
+        """Whether a transform inside of f (torch.func.grad of an energy, say) made this tensor, so it is f's own."""
+        return int(torch._C._functorch.maybe_get_level(tensor)) > self.level
+
     def __enter__(self) -> Any:
         _ACTIVE.stack.append(self)
         return super().__enter__()
@@ -109,18 +112,8 @@ class _Watch(TorchFunctionMode):
         _ACTIVE.stack.pop()
 
 
-def _level() -> int:
-    """How many transforms of `torch.func` are at work around us."""
-    return torch._C._functorch.maybe_current_level() or 0
-
-
-def _wrapped_beyond(tensor: Tensor, level: int) -> bool:
-    """Whether a transform inside of f (torch.func.grad of an energy, say) has wrapped this tensor: then it is f's own."""
-    return int(torch._C._functorch.maybe_get_level(tensor)) > level
-
-
 class Closure:
-    """closure(z, *tensors): f(z) with `tensors` in the place of those that it was seen to close over."""
+    """closure(z, *tensors): f(z) with `tensors` in place of those that it was seen to close over."""
 
     def __init__(self, f: Callable[[Any], Any], captured: Sequence[Tensor], constants: Sequence[Tensor]) -> None:
         self.f, self.captured, self.constants = f, tuple(captured), tuple(constants)
@@ -130,25 +123,22 @@ class Closure:
         if all(new is old for old, new in pairs):
             with UNCOMPILED if transforms_active() else nullcontext():
                 return self.f(z)
-        image, watch = self._evaluate(z, {id(old): new for old, new in pairs})
-        missing = [(old, new) for old, new in pairs if id(old) not in watch.met and new is not old]
-        strangers = self._strangers(watch)
+        others = {id(old): new for old, new in pairs}
+        image, watch = self._evaluate(z, others)
+        missing = any(id(old) not in watch.met and new is not old for old, new in pairs)
+        ours = (*self.captured, *self.constants)
+        strangers = [tensor for key, tensor in watch.found.items() if key not in set(map(id, ours))]
         if not missing or not strangers:
             return image
-        # f reads some of them from elsewhere now, as after torch.func.functional_call, which puts a module's own weights back
-        # when it is done: what it uses in their place is known by its turn and its shape.
-        unmet = [old for old in (*self.captured, *self.constants) if id(old) not in watch.met]
-        others = {id(old): new for old, new in pairs}
+        # f now reads some of them from elsewhere, as after torch.func.functional_call, which puts a module's own weights back
+        # when it is done: the tensors that it uses instead are recognised by their order and shape.
+        unmet = [old for old in ours if id(old) not in watch.met]
         for stranger in strangers:
             twin = next((old for old in unmet if old.shape == stranger.shape and old.dtype == stranger.dtype), None)
             if twin is not None:
                 unmet = [old for old in unmet if old is not twin]
                 others[id(stranger)] = others.get(id(twin), twin)
         return self._evaluate(z, others)[0]
-
-    def _strangers(self, watch: _Watch) -> list[Tensor]:
-        ours = {id(tensor) for tensor in (*self.captured, *self.constants)}
-        return [tensor for key, tensor in watch.found.items() if key not in ours]
 
     def _evaluate(self, z: Any, others: Mapping[int, Tensor]) -> tuple[Any, _Watch]:
         watch = _Watch((*pytree.tree_leaves(z), *others.values()), others)
@@ -159,16 +149,16 @@ class Closure:
 def capture(f: Callable[[Any], Any], z: Any) -> tuple[Any, Closure, tuple[Tensor, ...]]:
     """f(z), f as a `Closure`, and the tensors to call it with: those found in this evaluation.
 
-    Without a transform of `torch.func` around, only those that need a gradient. f is evaluated in the caller's gradient mode:
-    what it caches (`torch.nn.utils.parametrize.cached`) keeps its graph.
+    Without a transform of `torch.func` around, only those that need a gradient. f is evaluated in the caller's gradient mode,
+    so the values that it caches (`torch.nn.utils.parametrize.cached`) keep their graph.
     """
     watch = _Watch(pytree.tree_leaves(z))
     with UNCOMPILED, watch:
         image = f(z)
     everything = transforms_active()
-    counts = [everything or tensor.requires_grad for tensor in watch.found.values()]
-    captured = tuple(tensor for tensor, needed in zip(watch.found.values(), counts, strict=True) if needed)
-    constants = tuple(tensor for tensor, needed in zip(watch.found.values(), counts, strict=True) if not needed)
+    found = watch.found.values()
+    captured = tuple(tensor for tensor in found if everything or tensor.requires_grad)
+    constants = () if everything else tuple(tensor for tensor in found if not tensor.requires_grad)
     tensors = captured
     for outer in reversed(_ACTIVE.stack):  # f may itself be evaluated with other tensors in place of its own
         tensors = tuple(outer.replace(tensor) for tensor in tensors)
@@ -176,7 +166,7 @@ def capture(f: Callable[[Any], Any], z: Any) -> tuple[Any, Closure, tuple[Tensor
 
 
 class _Uncompiled:
-    """The compiler's stance is one for all threads: the first to come changes it, the last to go changes it back."""
+    """The compiler's stance is shared by all threads: the first to enter changes it, the last to leave changes it back."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -185,9 +175,8 @@ class _Uncompiled:
 
     def __enter__(self) -> None:
         with self.lock:
-            if (
-                not self.inside and "torch._dynamo" in sys.modules
-            ):  # else nothing was compiled; importing it takes a second
+            # Without the compiler's module nothing was compiled, and importing it takes a second.
+            if not self.inside and "torch._dynamo" in sys.modules:
                 self.stance = torch.compiler.set_stance("force_eager")
                 self.stance.__enter__()
             self.inside += 1
@@ -201,27 +190,27 @@ class _Uncompiled:
 
 
 UNCOMPILED = _Uncompiled()
-"""A context in which what `torch.compile` made runs as it was written: a mode cannot look into compiled code."""
+"""A context in which functions made by `torch.compile` run uncompiled: a mode cannot look into compiled code."""
 
 
 def mark_state(leaf: Tensor) -> Tensor:
-    """The leaf that stands for the state of a fixed point in a graph, marked as such: it is nobody's parameter."""
+    """`leaf`, marked as the state of a fixed point in a graph, so it does not count as a parameter."""
     leaf._is_state_of_fixed_point = True  # type: ignore[attr-defined]
     return leaf
 
 
 def uses_gradients(image: Tensor) -> bool:
-    """Whether the graph of `image` reaches a leaf besides the states of fixed points."""
+    """Whether the graph of `image` reaches a leaf other than the states of fixed points."""
     return any(True for _ in _leaves(image))
 
 
 def require_all_seen(image: Tensor, allowed: Sequence[Tensor]) -> None:
-    """`BadInput` where the graph of `image` reaches a leaf past the tensors that are `allowed`: its share would be lost."""
+    """Raise `BadInput` where the graph of `image` reaches a leaf outside of `allowed`, whose gradient would be lost."""
     for leaf in _leaves(image, allowed):
         raise BadInput(
             "Second derivatives and torch.func look through f by the tensors that it uses, and one of shape "
             f"{tuple(leaf.shape)} that needs a gradient was not seen: it is inside a scripted function or a custom autograd "
-            "function, in a branch that the first evaluation did not take, or beside args. Pass it: fixed_point(f, z0, …, "
+            "function, in a branch that the first evaluation did not take, or not in args. Pass it: fixed_point(f, z0, …, "
             "args=(tensor,)) with f(z, tensor).",
             shape=tuple(leaf.shape),
         )

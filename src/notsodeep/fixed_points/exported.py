@@ -1,8 +1,4 @@
-"""A fixed point as part of an exported graph, where no Python loop runs and nothing can be raised.
-
-`torch.export` and ONNX know no loop of Python, so what a graph does instead is chosen, and told: one loop node of plain steps
-that ends by itself (`Loop`), or a fixed number of steps written out (`Steps`).
-"""
+"""A fixed point inside an exported graph, which can neither hold a Python loop nor raise."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -25,7 +21,7 @@ from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.splitting import Splitting
 
 MONOTONE_DAMPING = 0.3
-"""Of the steps that stand for a splitting: steps of a monotone map need not contract, but damped ones do."""
+"""The damping of the steps in place of a splitting: plain steps of a monotone map need not contract, damped ones do."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +35,14 @@ class Loop:
 
 @dataclass(frozen=True)
 class Steps:
-    """A fixed number of such steps, written out one after the other: no loop, no check, nothing is NaN because of it."""
+    """A fixed number of such steps, written out one after the other: no loop, no check, and no NaN for want of convergence.
+
+    Args:
+        count: How many steps.
+
+    Raises:
+        BadInput: `count` is not a whole number ≥ 1.
+    """
 
     count: int
 
@@ -48,35 +51,35 @@ class Steps:
 
 
 How = Loop | Steps
-_Map = Callable[[Sequence[Tensor]], list[Tensor]]
+_LeafMap = Callable[[Sequence[Tensor]], list[Tensor]]
 
 
 @dataclass(frozen=True)
 class Written:
-    """What stands in a graph for one fixed point; its text says so in words and numbers.
-
-    ``solver`` names the one that the module itself uses. ``residual`` is the largest on the example of a rehearsal, ``failed``
-    how many of its ``samples`` were not within tolerance; None and 0 where there was none.
-    """
+    """The record of one fixed point in a graph; its text says the same in words and numbers."""
 
     how: How
+    """`Loop()` or `Steps(count)`."""
     max_steps: int
+    """The most steps of a loop."""
     tol: float
+    """The tolerance."""
     relative: bool
+    """Whether the tolerance is relative."""
     damping: float
+    """The damping of the steps."""
     solver: str
+    """The name of the solver that the module itself uses."""
     residual: float | None = None
+    """The largest residual on the example of a rehearsal; None without one."""
     failed: int = 0
+    """How many samples of the example were not within tolerance."""
     samples: int = 0
-
-    def judged(self, solution: Solution) -> Written:
-        """This record with what a rehearsal gave."""
-        worst, failed = float(solution.residual.max()), int((~solution.converged).sum())
-        return replace(self, residual=worst, failed=failed, samples=len(solution.residual))
+    """How many samples the example has."""
 
     @property
     def steps(self) -> str:
-        """Of which kind they are."""
+        """The kind of steps, in words."""
         return "plain steps" if self.damping == 1.0 else f"steps damped by {self.damping:g}"
 
     def __str__(self) -> str:
@@ -93,7 +96,11 @@ class Written:
 
 
 class Exporting:
-    """What `exporting` gives: `how` fixed points are written, and what was `written`."""
+    """The result of `exporting`: how fixed points are written, and records of those that were.
+
+    Args:
+        how: `Loop()` or `Steps(count)`.
+    """
 
     def __init__(self, how: How) -> None:
         self.how = how
@@ -102,24 +109,21 @@ class Exporting:
 
     @property
     def written(self) -> tuple[Written, ...]:
-        """A record of each fixed point that was exported, in their order, with residuals where there was a rehearsal."""
+        """One record per exported fixed point, in their order, with residuals where there was a rehearsal."""
         if len(self._tried) != len(self._written):
             return tuple(self._written)
         pairs = zip(self._written, self._tried, strict=True)
-        return tuple(
-            replace(record, residual=tried.residual, failed=tried.failed, samples=tried.samples)
-            for record, tried in pairs
-        )
+        return tuple(replace(w, residual=t.residual, failed=t.failed, samples=t.samples) for w, t in pairs)
 
     def rehearse(self, module: Callable[..., Any], *example: Any) -> tuple[Any, tuple[Written, ...]]:
         """Call `module` on `example` with every fixed point solved as its graph will do it.
 
         Args:
-            module: What is, or will be, exported.
+            module: The module that is, or will be, exported.
             *example: Its arguments.
 
         Returns:
-            What the graph will answer, and a record of each fixed point with the residual that it leaves.
+            The answer of the graph, and one record per fixed point with the residual that it leaves.
         """
         self._tried = []
         token = _REHEARSED.set(self)
@@ -130,7 +134,7 @@ class Exporting:
             _REHEARSED.reset(token)
 
 
-class _Within(Enum):
+class _Within(IntEnum):
     """Whether the f of a fixed point is being evaluated around us, for the first time or again."""
 
     none = 0
@@ -145,18 +149,18 @@ _WITHIN: ContextVar[_Within] = ContextVar("within", default=_Within.none)
 
 @contextlib.contextmanager
 def exporting(how: How = Loop()) -> Iterator[Exporting]:  # noqa: B008 (a frozen value)
-    """Choose what stands in a graph for every fixed point that is exported inside.
+    """A context in which every exported fixed point is written in the chosen way.
 
     Args:
         how: `Loop()`, or `Steps(count)`.
 
-    Yields:
-        An object whose ``.written`` tells what was chosen, one record for each exported fixed point.
+    Returns:
+        A context manager; it gives an object whose ``.written`` holds one record per exported fixed point.
 
     Raises:
         BadInput: `how` is something else.
     """
-    if not isinstance(how, Loop | Steps):
+    if not isinstance(how, How):
         raise BadInput(f"A fixed point is exported as Loop() or as Steps(count); got {how!r}.")
     here = Exporting(how)
     token = _ACTIVE.set((*_ACTIVE.get(), here))
@@ -176,58 +180,37 @@ def _being_exported() -> bool:
     return bool(getattr(torch.compiler, "_is_exporting_flag", False))
 
 
-def require_exportable(keep: tuple[int, ...]) -> None:
-    """`BadInput` where a graph cannot give what is asked of it."""
-    if keep:
-        raise BadInput(
-            f"keep={keep!r} returns states of a Python loop, which an exported graph does not have: leave keep out where "
-            "torch.compiler.is_exporting()."
-        )
-
-
 def solve_in_graph(f: Callable[[Any], Any], z0: Any, axes: int, plan: Plan, damping: float | None = None) -> Solution:
     """The fixed point of f from z0, in operations that a graph can hold; no gradient passes through a loop.
 
-    Args:
-        f: The map of states; tensors that it closes over become inputs of the loop by themselves.
-        z0: Where the steps begin: a tensor, or a nested tuple, list or dict of them.
-        axes: How many leading axes of the state are of samples.
-        plan: Tolerances, the `tol` given where z0 is not one real tensor, and the most steps; of its solver only the damping
-            is used.
-        damping: Of the steps, where it is another than the solver's.
-
-    Returns:
-        The solution. Its trace is one residual alone, with `Steps` that before the last step, and ``reason`` cannot be asked
-        for inside of a graph.
-
-    Raises:
-        BadInput: A loop would stand inside of another one.
+    The first `axes` axes of the state count samples; `plan` needs a `tol` unless z0 is one real tensor, and its solver gives
+    the damping unless it is given. The trace of the solution is one residual, with `Steps` that before the last step.
     """
     if damping is None:
         damping = MONOTONE_DAMPING if isinstance(plan.solver, Splitting) else getattr(plan.solver, "damping", 1.0)
     leaves, spec = pytree.tree_flatten(z0)
-    tol = plan.tolerance(leaves[0].dtype)
-    count = _chosen(plan.max_steps, tol, plan.relative, damping, type(plan.solver).__name__)
-    rehearsed = None if _being_exported() else _REHEARSED.get()
-    place = len(rehearsed._tried) - 1 if rehearsed is not None else 0
 
     def of_leaves(state: Sequence[Tensor]) -> list[Tensor]:
         image = pytree.tree_leaves(f(pytree.tree_unflatten(list(state), spec)))
         return [new if new.dtype == old.dtype else new.to(old.dtype) for new, old in zip(image, state, strict=True)]
 
-    start = [leaf.detach().clone(memory_format=torch.contiguous_format) for leaf in leaves]
+    run = _GraphRun(of_leaves, _copies([leaf.detach() for leaf in leaves]), axes, plan, damping)
+    count = _chosen(plan.max_steps, run.tol, plan.relative, damping, type(plan.solver).__name__)
+    rehearsed = None if _being_exported() else _REHEARSED.get()
+    place = len(rehearsed._tried) - 1 if rehearsed is not None else 0
     with _inside(_Within.first):
-        first = of_leaves(start)
-    run = _Run(of_leaves, start, first, axes, plan, tol, damping)
+        run.begin()
     with _inside(_Within.again):
         solution = run.unrolled(count, judged=rehearsed is not None) if count else run.looped()
     if rehearsed is not None and _WITHIN.get() is not _Within.again:
-        rehearsed._tried[place] = rehearsed._tried[place].judged(solution)
+        worst, failed = float(solution.residual.max()), int((~solution.converged).sum())
+        record = replace(rehearsed._tried[place], residual=worst, failed=failed, samples=len(solution.residual))
+        rehearsed._tried[place] = record
     return replace(solution, value=pytree.tree_unflatten(solution.value, spec))
 
 
 def _chosen(max_steps: int, tol: float, relative: bool, damping: float, solver: str) -> int:
-    """How many steps are written out, 0 for a loop; noted down."""
+    """The number of steps to write out, 0 for a loop; the choice is recorded."""
     rehearsed, active, within = _REHEARSED.get(), _ACTIVE.get(), _WITHIN.get()
     how: How = active[-1].how if active else Loop()
     if rehearsed is not None:
@@ -244,8 +227,8 @@ def _chosen(max_steps: int, tol: float, relative: bool, damping: float, solver: 
     return how.count if isinstance(how, Steps) else 0
 
 
-# What `torch.compiler.assume_constant_result` does, without importing the compiler, which takes a second: where it traces code
-# that comes here, it calls the function instead of looking inside.
+# The mark of `torch.compiler.assume_constant_result`, set without importing the compiler, which takes a second: a compiler that
+# traces a call of this function calls it instead of looking inside.
 _chosen._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -256,28 +239,33 @@ def _inside(within: _Within) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _evaluating(within: _Within) -> Iterator[None]:
-    token = _WITHIN.set(max(_WITHIN.get(), within, key=lambda each: each.value))
+    token = _WITHIN.set(max(_WITHIN.get(), within))
     try:
         yield
     finally:
         _WITHIN.reset(token)
 
 
-class _Run:
-    """Steps from `start`, whose image is `first`, both lists of the tensors of a state."""
+class _GraphRun:
+    """Steps from `start`, a list of the tensors of a state, on which `f` acts."""
 
-    def __init__(
-        self, f: _Map, start: list[Tensor], first: list[Tensor], axes: int, plan: Plan, tol: float, damping: float
-    ) -> None:
-        self.f, self.start, self.first, self.axes, self.tol, self.damping = f, start, first, axes, tol, damping
-        self.max_steps, self.relative = plan.max_steps, plan.relative
-        size = torch.maximum(_norms(start, axes), _norms(first, axes)).detach()
+    first: list[Tensor]
+    floor: Tensor
+
+    def __init__(self, f: _LeafMap, start: list[Tensor], axes: int, plan: Plan, damping: float) -> None:
+        self.f, self.start, self.axes, self.plan, self.damping = f, start, axes, plan, damping
+        self.tol = plan.tolerance(start[0].dtype)
+
+    def begin(self) -> None:
+        """Evaluate f at the start."""
+        self.first = self.f(self.start)
+        size = torch.maximum(_norms(self.start, self.axes), _norms(self.first, self.axes)).detach()
         limits = torch.finfo(size.dtype)
-        # As outside of a graph: a fixed point at 0 is reached when nothing is left of where it began but rounding.
-        self.floor = (limits.eps * size).clamp(min=limits.tiny) + plan.atol / tol
+        # As outside of a graph: a fixed point at 0 is reached when only rounding is left of the start.
+        self.floor = (limits.eps * size).clamp(min=limits.tiny) + self.plan.atol / self.tol
 
     def unrolled(self, count: int, judged: bool) -> Solution:
-        """The state after so many steps; where it is to be `judged`, one more evaluation gives its own residual."""
+        """The state after `count` steps; where it is to be `judged`, one more evaluation gives its own residual."""
         s, image = self.start, self.first
         for step in range(count):
             if step:
@@ -293,7 +281,7 @@ class _Run:
         def go_on(count: Tensor, *both: Tensor) -> Tensor:
             residual = self._residual(both[:k], both[k:])
             # A plain step from a state that is not finite leads nowhere else.
-            more: Tensor = (count < self.max_steps) & ((residual > self.tol) & torch.isfinite(residual)).any()
+            more: Tensor = (count < self.plan.max_steps) & ((residual > self.tol) & torch.isfinite(residual)).any()
             return more
 
         def body(count: Tensor, *both: Tensor) -> tuple[Tensor, ...]:
@@ -315,13 +303,13 @@ class _Run:
     def _residual(self, s: Sequence[Tensor], image: Sequence[Tensor]) -> Tensor:
         """‖f(s) − s‖ of each sample, over ‖f(s)‖ where the tolerance is relative."""
         size = _norms([new - old for old, new in zip(s, image, strict=True)], self.axes)
-        return size / (_norms(image, self.axes) + self.floor) if self.relative else size
+        return size / (_norms(image, self.axes) + self.floor) if self.plan.relative else size
 
     def _solution(self, value: list[Tensor], steps: Tensor, residual: Tensor) -> Solution:
         steps, residual = steps.reshape(-1), residual.reshape(-1)
         late, nan = (torch.full_like(steps, REASONS.index(reason)) for reason in (Reason.max_steps, Reason.nan))
         status = torch.where(residual <= self.tol, torch.zeros_like(steps), torch.where(residual.isfinite(), late, nan))
-        return Solution(value, steps, residual, residual[None], status, self.tol, self.relative)
+        return Solution(value, steps, residual, residual[None], status, tol=self.tol, relative=self.plan.relative)
 
 
 def _repeat(go_on: Callable[..., Tensor], body: Callable[..., tuple[Tensor, ...]], state: tuple[Tensor, ...]) -> Any:
@@ -334,25 +322,20 @@ def _repeat(go_on: Callable[..., Tensor], body: Callable[..., tuple[Tensor, ...]
         except Exception as error:
             if not type(error).__module__.startswith("torch._dynamo"):
                 raise
+            lines = [line.strip() for line in str(error).splitlines()] or [""]  # a long report
+            cause = next((line for line in lines if line.startswith("Explanation: ")), lines[0])
             raise BadInput(
-                f"f cannot be written into a loop: {_explanation(error)} Inside of f take sizes from its state, z.shape[0], "
-                "not from outside, and change nothing but the state; or write so many steps, exporting(Steps(count)), "
-                "which asks less of f."
+                f"f cannot be written into a loop: {cause.removeprefix('Explanation: ')[:300]} Inside of f take sizes from its "
+                "state, z.shape[0], not from outside, and change nothing but the state; or write so many steps, "
+                "exporting(Steps(count)), which asks less of f."
             ) from error
     while bool(go_on(*state)):
         state = body(*state)
     return state
 
 
-def _explanation(error: Exception) -> str:
-    """The compiler's own, of a long report."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    found = next((line for line in lines if line.startswith("Explanation: ")), lines[0] if lines else "")
-    return found.removeprefix("Explanation: ")[:300]
-
-
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """What a loop carries on must not be what it was given."""
+    """Copies, as a loop may not return its own inputs."""
     return [tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors]
 
 

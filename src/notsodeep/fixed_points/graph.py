@@ -11,25 +11,19 @@ from torch import Tensor
 
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
-from notsodeep.fixed_points.capture import (
-    eager,
-    mark_state,
-    require_all_seen,
-    require_not_batched,
-    uses_gradients,
-)
+from notsodeep.fixed_points.capture import eager, mark_state, require_all_seen, require_not_batched, uses_gradients
 from notsodeep.fixed_points.implicit import (
-    Box,
+    Attempt,
+    Cotangent,
     Direct,
     Step,
-    Task,
     differentiable_gradients,
     phantom,
     unrolled,
     with_value,
 )
 from notsodeep.fixed_points.layout import Map
-from notsodeep.fixed_points.loop import Rows
+from notsodeep.fixed_points.loop import Context
 from notsodeep.fixed_points.plan import Plan, without_autocast
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.splitting import ActivatedRows, Splitting
@@ -55,30 +49,25 @@ class Graph:
         """Jᵀu, in the shape of u; None where the image does not depend on the state."""
         if not self.image.requires_grad:
             return None
-        (found,) = torch.autograd.grad(
-            self.image, self.z, u.reshape(self.image.shape), retain_graph=True, allow_unused=True
-        )
+        u_image = u.reshape(self.image.shape)
+        (found,) = torch.autograd.grad(self.image, self.z, u_image, retain_graph=True, allow_unused=True)
         return None if found is None else found.reshape(u.shape)
 
 
-class Tracked:
-    """Evaluates f with a graph and holds the last one.
-
-    The loop asks for it where it expects to be done with this evaluation, and at the first one: what f caches then keeps its
-    graph.
-    """
+class _Tracked:
+    """Evaluates f with a graph and holds it: where the loop expects to end, and at first, when f fills its caches."""
 
     def __init__(self, f: Map) -> None:
         self.f = f
         self.graph: Graph | None = None
 
     def __call__(self, z: Tensor) -> Tensor:
-        self.graph = None  # that of an earlier guess is given back first
+        self.graph = None  # frees that of an earlier guess first
         self.graph = Graph.of(self.f, z)
         return self.graph.image.detach()
 
     def at(self, z: Tensor) -> tuple[Graph, bool]:
-        """The graph at z, and whether f had to be evaluated for it: not where this was the last evaluation."""
+        """The graph at z, and whether it took another evaluation of f: not where z was evaluated last."""
         held = self.graph
         if held is not None and held.z.data_ptr() == z.data_ptr() and held.z.numel() == z.numel():
             return held, False
@@ -97,122 +86,103 @@ class Seen:
 
 @eager
 def followed(
-    f: Map,
-    z0: Tensor,
-    plan: Plan,
-    adjoint: Adjoint,
-    seen: Seen | None = None,
-    what: Subject = Subject(),  # noqa: B008
-    rows: Rows = Rows.taken,
-    keep: tuple[int, ...] = (),
+    f: Map, z0: Tensor, plan: Plan, adjoint: Adjoint, *, seen: Seen | None, what: Subject, context: Context
 ) -> Solution:
-    """z = f(z) from z0, (n, d), for any f: a first derivative follows the graph of the last evaluation of f, whatever is in it.
+    """The solution of z = f(z) from z0, (n, d), for any f.
 
-    Args:
-        f: The map, which may close over anything.
-        z0: The start.
-        plan: How to solve.
-        adjoint: How to differentiate.
-        seen: f(z0), and f as a function of the tensors that it was seen to use, for second derivatives.
-        what: The subject of errors.
-        rows: What is known of the rows of z0.
-        keep: Evaluations whose iterates are kept.
+    A first derivative follows the graph of the last evaluation of f, a second one the tensors that f was `seen` to use.
     """
     with without_autocast(z0.device.type):
         if isinstance(adjoint, UnrolledAdjoint):
-            return unrolled(f, z0, plan, what, keep)
-        tracked = Tracked(f) if isinstance(adjoint, ImplicitAdjoint) and torch.is_grad_enabled() else None
+            return unrolled(f, z0, plan, what, context.keep)
+        implicit = adjoint if isinstance(adjoint, ImplicitAdjoint) else None
+        tracked = _Tracked(f) if implicit is not None and torch.is_grad_enabled() else None
         with torch.no_grad():
-            task = Task(
-                plan, adjoint if isinstance(adjoint, ImplicitAdjoint) else None, what, Box(), rows=rows, keep=keep
-            )
-            z = task.solve(f, z0, tracked=tracked, first=None if seen is None else seen.image)
-        solution = task.box.solution
+            attempt = Attempt(plan, implicit, what)
+            first = None if seen is None else seen.image
+            z = attempt.solve(f, z0, replace(context, tracked=tracked, first=first))
+        solution = attempt.box.solution
         assert solution is not None
         if isinstance(adjoint, PhantomAdjoint) and torch.is_grad_enabled():
             z = phantom(f, z, adjoint)
         if tracked is not None:
             graph, again = tracked.at(z)
             solution = replace(solution, extra=solution.extra + again)
-            z = _attach(task, graph, z, seen, len(solution.status))
+            tensors = () if seen is None else seen.tensors
+            link = _Link(attempt, graph, seen, len(solution.status))
+            wanted = graph.image.requires_grad and (tensors or uses_gradients(graph.image))
+            z = _Attached.apply(link, z, graph.image, *tensors) if wanted else z.detach()  # which may be the start
         return replace(solution, value=z) if plan.throw else with_value(solution, z)
 
 
-def _attach(task: Task, graph: Graph, z: Tensor, seen: Seen | None, rows: int) -> Tensor:
-    """z with the implicit gradient that `graph` gives; `rows` says how many samples z was solved as."""
-    tensors = () if seen is None else seen.tensors
-    if not graph.image.requires_grad or not (tensors or uses_gradients(graph.image)):
-        return z.detach()  # the start, perhaps
-    value: Tensor = _Attached.apply(task, graph, seen, rows, z, graph.image, *tensors)
-    return value
+@dataclass(frozen=True, eq=False)
+class _Link:
+    """The solve of z and the graph at z, as the backward pass needs them; `rows` is the number of samples z was solved as."""
+
+    attempt: Attempt
+    graph: Graph
+    seen: Seen | None
+    rows: int
 
 
 class _Attached(torch.autograd.Function):
-    """(task, graph, seen, rows, z, image, *tensors) → z. A cotangent g becomes u = Jᵀu + g, which goes on into the graph of
-    the image; where it must itself be differentiable, into `tensors`."""
+    """(link, z, image, *tensors) → z.
+
+    A cotangent g becomes u = Jᵀu + g, which goes on into the graph of the image; for a second derivative into `tensors`.
+    """
 
     @staticmethod
-    def forward(ctx: Any, task: Task, graph: Graph, seen: Seen | None, rows: int, z: Tensor, *rest: Tensor) -> Tensor:
+    def forward(ctx: Any, link: _Link, z: Tensor, image: Tensor, *tensors: Tensor) -> Tensor:  # noqa: ARG004
         out = z.detach()
-        ctx.task, ctx.graph, ctx.seen, ctx.rows = task, graph, seen, rows
-        ctx.save_for_backward(out, *rest[1:])
+        ctx.link = link
+        ctx.save_for_backward(out, *tensors)
         return out
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
         require_not_batched((g,), "is_grads_batched and vectorize=True do not work through a fixed point")
-        task, graph = ctx.task.backward(), ctx.graph
-        before: tuple[Any, ...] = (None,) * 5
+        link, needed = ctx.link, ctx.needs_input_grad[3:]
+        attempt = link.attempt.backward()
         with without_autocast(g.device.type):
             if torch.is_grad_enabled():
                 out, *tensors = ctx.saved_tensors  # only here: for a first derivative they may have changed since
-                needed = ctx.needs_input_grad[6:]
-                found = _second_order(ctx.seen, ctx.task, task, graph, out, g, tensors, needed)
-                ctx.task.report(task)
-                return (*before, None, *found)
-
-            found = ctx.task.box.solution
-            failed = found.failed if task.after_failures and found is not None else None
-            u = _adjoint(task, graph, g.reshape(ctx.rows, -1), failed).reshape(g.shape)
-        ctx.task.report(task)
-        return (*before, u, *(None for _ in ctx.needs_input_grad[6:]))
+                u, grads = None, _second_order(link, attempt, Cotangent(out, g, tensors, needed))
+            else:
+                u, grads = _adjoint(link, attempt, g), [None for _ in needed]
+        link.attempt.report(attempt)
+        return (None, None, u, *grads)
 
 
-def _adjoint(task: Task, graph: Graph, g: Tensor, failed: Tensor | None) -> Tensor:
-    """u = Jᵀu + g at the state of `graph`; 0 for samples that `failed`, whose J is that of no state."""
-    if isinstance(task.plan.solver, Splitting) and graph.structure is not None:
+def _adjoint(link: _Link, attempt: Attempt, g: Tensor) -> Tensor:
+    """u = Jᵀu + g at the state of the graph; 0 for samples that failed, where J means nothing."""
+    graph, found = link.graph, link.attempt.box.solution
+    if isinstance(attempt.plan.solver, Splitting) and graph.structure is not None:
         parts = graph.structure.adjoint(graph.z.detach(), g.reshape(graph.z.shape))
-        return (parts.product(task.solve(parts, parts.phi(parts.u))) + parts.u).reshape(g.shape)
+        return (parts.product(attempt.solve(parts, parts.phi(parts.u))) + parts.u).reshape(g.shape)
+    failed = found.failed if attempt.after_failures and found is not None else None
+    rows = g.reshape(link.rows, -1)
 
     def transposed(u: Tensor) -> Tensor:
-        found = graph.pull(u)
-        image = g if found is None else found + g
+        product = graph.pull(u)
+        image = rows if product is None else product + rows
         return image if failed is None else torch.where(failed[:, None], 0.0, image)
 
-    return task.solve(transposed, g)
+    return attempt.solve(transposed, rows).reshape(g.shape)
 
 
-def _second_order(
-    seen: Seen | None,
-    task: Task,
-    backward: Task,
-    graph: Graph,
-    z: Tensor,
-    g: Tensor,
-    tensors: Sequence[Tensor],
-    needed: Sequence[bool],
-) -> Sequence[Tensor | None]:
-    """The gradients of `tensors` as differentiable functions of z, g and themselves: f is evaluated again."""
-    require_all_seen(graph.image, tensors)
-    assert seen is not None  # what needs a gradient was seen
+def _second_order(link: _Link, attempt: Attempt, cotangent: Cotangent) -> Sequence[Tensor | None]:
+    """The gradients of the tensors as differentiable functions of z, g and themselves: f is evaluated again."""
+    z, image = cotangent.z, link.graph.image
+    require_all_seen(image, cotangent.tensors)
+    assert link.seen is not None  # every tensor that needs a gradient was seen
     with torch.no_grad():
-        again = seen.step(z, *tensors)
-        gap = float((again - graph.image).norm() / graph.image.norm().clamp(min=torch.finfo(z.dtype).tiny))
-    if not gap <= CHANGED_FACTOR * task.plan.tolerance(z.dtype):
+        again = link.seen.step(z, *cotangent.tensors)
+        gap = float((again - image).norm() / image.norm().clamp(min=torch.finfo(z.dtype).tiny))
+    if not gap <= CHANGED_FACTOR * link.attempt.plan.tolerance(z.dtype):
         raise BadInput(
             f"For a second derivative f was evaluated again and is another function now: its image of the solution moved by "
             f"{gap:.1e} (relative). Bind what it closes over when it is made (lambda z, x=x: …), change no tensor in place, "
             "draw no random numbers in it.",
             change=gap,
         )
-    return differentiable_gradients(Direct(seen.step), backward, z, g, tensors, needed)
+    return differentiable_gradients(Direct(link.seen.step), attempt, cotangent)

@@ -1,4 +1,4 @@
-"""The Jacobian of any f at a state: how contractive it is, and a penalty that keeps it so."""
+"""The Jacobian of any f at a state: its spectral radius, and a penalty that keeps f contractive."""
 
 from __future__ import annotations
 
@@ -28,25 +28,30 @@ def spectral_radius(
         z: A state: a tensor, or a nested tuple, list or dict of them.
         samples: How many leading axes are independent, as for `fixed_point`: by default one, and none where rows turn out
             to depend on each other.
-        generator: Of the vector that the products begin with.
+        generator: Draws the vector that the products begin with.
+
+    Returns:
+        One spectral radius per sample.
+
+    Raises:
+        BadInput: f or z cannot be used, or autograd is off (inference mode).
     """
     generator = checked_generator(generator)
-    function(f, "f", "a function of the state", 1)
-    layout = _layout(z, samples)
+    layout = _layout(f, z, samples)
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
     if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
         warn(
             f"The {layout.samples} rows of the state depend on each other, so they are one sample, with one spectral radius. "
-            "Pass samples=0 to say so.",
+            "Pass samples=0 to say so."
         )
-        layout = layout.as_one()
+        layout = Layout.of(z, 0)
 
     def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
         found = graph.pull(v)
         return torch.zeros_like(v) if found is None else found
 
-    start = normal(graph.z, torch.Generator().manual_seed(0) if generator is None else generator)
+    start = _normal(graph.z, torch.Generator().manual_seed(0) if generator is None else generator)
     return spectral_radii(transposed, start.reshape(layout.samples, -1))
 
 
@@ -57,44 +62,43 @@ def jacobian_penalty(
 
     Args:
         f: The map.
-        z: A state, a solution as a rule; a gradient passes through it where it has one.
+        z: A state, usually a solution; a gradient passes through it where it has one.
         probes: How many ε are averaged.
-        generator: Of ε.
+        generator: Draws ε.
+
+    Returns:
+        The estimate, a scalar.
+
+    Raises:
+        BadInput: f or z cannot be used, or autograd is off (inference mode).
 
     Ref: Bai, Koltun & Kolter (2021).
     """
     probes, generator = count(probes, "probes"), checked_generator(generator)
-    function(f, "f", "a function of the state", 1)
-    layout = _layout(z, 0)
+    layout = _layout(f, z, 0)
     state = layout.pack(z)
     with torch.enable_grad():
         state = state if state.requires_grad else state.detach().requires_grad_()
         image = layout.wrap(f)(state)
         total = state.new_zeros(())
-        for _ in range(probes):
-            if not image.requires_grad:  # a constant
-                break
-            (pulled,) = torch.autograd.grad(
-                image, state, normal(state, generator), create_graph=True, allow_unused=True
-            )
+        for _ in range(probes if image.requires_grad else 0):  # otherwise f is constant
+            probe = _normal(state, generator)
+            (pulled,) = torch.autograd.grad(image, state, probe, create_graph=True, allow_unused=True)
             total = total if pulled is None else total + pulled.square().sum()
     return total / (probes * state.numel())
 
 
-def _layout(z: Any, samples: int | None) -> Layout:
+def _layout(f: object, z: Any, samples: int | None) -> Layout:
+    function(f, "f", "a function of the state", 1)
     layout = Layout.of(z, samples)
     if torch.is_inference_mode_enabled():
-        raise BadInput(
-            "Products with a Jacobian need a graph, and inference_mode makes none: use torch.no_grad() instead."
-        )
+        raise BadInput("Products with a Jacobian need a graph, and inference_mode makes none: use torch.no_grad().")
     if layout.dtype in HALF:
-        raise BadInput(
-            f"Products with a Jacobian in {layout.dtype} are too coarse: pass a float32 state and an f of those."
-        )
+        raise BadInput(f"Products with a Jacobian in {layout.dtype} are too coarse: pass a float32 state.")
     return layout
 
 
-def normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
+def _normal(like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Numbers of N(0, 1) in the shape of `like`."""
     where = like.device if generator is None else generator.device
     return torch.randn(like.shape, generator=generator, dtype=like.dtype, device=where).to(like.device)

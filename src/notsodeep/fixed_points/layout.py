@@ -1,4 +1,4 @@
-"""A state of several tensors as one real (n, d) matrix, and back."""
+"""States, one tensor or several, as real (n, d) matrices with one sample per row, and back."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ HALF = (torch.float16, torch.bfloat16)
 class Layout:
     """Where each tensor of a nested tuple, list or dict stands in a row of the matrix.
 
-    A row is one sample: one index of the leading axes that are independent problems, or the whole state where none is. The
-    matrix has the widest dtype among the tensors, complex ones as their real and imaginary parts; each gets its own back.
+    A row is one sample: one index of the leading axes that are independent problems, or the whole state without such axes. The
+    matrix has the widest dtype among the tensors, complex ones as their real and imaginary parts; `unpack` restores each.
     """
 
     spec: Any
     shapes: tuple[torch.Size, ...]
     dtypes: tuple[torch.dtype, ...]
     samples: int
-    axes: int  # how many leading ones the samples lie along
+    axes: int  # how many leading axes the samples lie along
 
     @property
     def dtype(self) -> torch.dtype:
-        return functools.reduce(torch.promote_types, map(_real, self.dtypes))
+        return functools.reduce(torch.promote_types, (dtype.to_real() for dtype in self.dtypes))
 
     @functools.cached_property
     def plain(self) -> bool:
@@ -45,37 +45,30 @@ class Layout:
         return self.spec.is_leaf() and not self.dtypes[0].is_complex
 
     @property
-    def numbers(self) -> int:
-        """How many real numbers a sample has."""
-        sizes = (shape.numel() * (1 + own.is_complex) for shape, own in zip(self.shapes, self.dtypes, strict=True))
-        return sum(sizes) // self.samples
+    def sizes(self) -> list[int]:
+        """How many real numbers a sample has in each tensor."""
+        pairs = zip(self.shapes, self.dtypes, strict=True)
+        return [shape.numel() * (1 + own.is_complex) // self.samples for shape, own in pairs]
 
     @staticmethod
     def of(state: Any, axes: int | None = None) -> Layout:
-        """The layout of `state` with so many leading axes of independent samples.
+        """The layout of `state` with `axes` leading axes of independent samples; `BadInput` where that is not possible.
 
         None takes one axis where every tensor has at least two and they agree on its length, and no axis elsewhere.
-
-        Raises:
-            BadInput: The state holds no float or complex tensors, is empty, or has no such leading axes in common.
         """
         leaves, spec = pytree.tree_flatten(state)
-        if not leaves or not all(isinstance(leaf, Tensor) and _continuous(leaf) for leaf in leaves):
+        if not leaves or not all(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves):
             kinds = ", ".join(sorted({_kind(leaf) for leaf in leaves})) or "nothing"
             raise BadInput(
                 f"The state of a fixed point must be a float or complex tensor, or a tuple, list or dict of them; got {kinds}."
             )
         for leaf in leaves:
             _require_usable(leaf)
-        if any(leaf.numel() == 0 for leaf in leaves):
-            raise BadInput(f"The state of a fixed point is empty: shapes {_shapes(leaves)}.")
         shapes = tuple(leaf.shape for leaf in leaves)
+        if any(leaf.numel() == 0 for leaf in leaves):  # not of a shape, which would fix the length of an exported axis
+            raise BadInput(f"The state of a fixed point is empty: shapes {_shown(shapes)}.")
         axes = _axes(shapes, axes)
         return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), math.prod(shapes[0][:axes]), axes)
-
-    def as_one(self) -> Layout:
-        """The same state as one sample."""
-        return Layout(self.spec, self.shapes, self.dtypes, 1, 0)
 
     def of_rows(self, count: int) -> Layout:
         """The layout of `count` of the samples, which must lie along one leading axis."""
@@ -91,38 +84,28 @@ class Layout:
         return torch.cat([_as_real(leaf).reshape(self.samples, -1).to(self.dtype) for leaf in leaves], dim=1)
 
     def unpack(self, matrix: Tensor) -> Any:
+        """The state of a matrix."""
         if self.plain:
             return _from_real(matrix, self.shapes[0], self.dtypes[0])
-        if len(self.shapes) == 1:
-            parts: Any = [matrix]
-        else:
-            sizes = [shape.numel() * (1 + own.is_complex) for shape, own in zip(self.shapes, self.dtypes, strict=True)]
-            parts = matrix.split([size // self.samples for size in sizes], dim=1)
-        leaves = [
-            _from_real(part, shape, own) for part, shape, own in zip(parts, self.shapes, self.dtypes, strict=True)
-        ]
-        return pytree.tree_unflatten(leaves, self.spec)
+        parts = matrix.split(self.sizes, dim=1) if len(self.shapes) > 1 else [matrix]
+        return pytree.tree_unflatten(list(map(_from_real, parts, self.shapes, self.dtypes)), self.spec)
 
     def wrap(self, f: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]:
         """f, a function of states, as a function of matrices."""
         return lambda matrix: self.packed(f(self.unpack(matrix))).to(matrix.dtype)
 
     def packed(self, image: Any) -> Tensor:
-        """`image`, what f returned, as a matrix; `BadInput` where it is not laid out like the state."""
+        """The image that f returned as a matrix; `BadInput` where it is not laid out like the state."""
         if self.plain and type(image) is Tensor and image.shape == self.shapes[0] and image.dtype == self.dtypes[0]:
             return image.reshape(self.samples, -1)
         return self.pack(self.check(image))
 
     def check(self, image: Any) -> Any:
-        """`image` with the state's order of keys; a list stands for a tuple and the other way round.
-
-        Raises:
-            BadInput: It is not laid out like the state; with both shapes.
-        """
+        """`image` as `ordered` gives it; `BadInput`, with both shapes, where it is not laid out like the state."""
         image = self.ordered(image)
         leaves, spec = pytree.tree_flatten(image)
         strange = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-        if strange or not (spec == self.spec or self._is_alike(image)):
+        if strange or spec != self.spec:
             returned = _kind(strange[0]) if strange else _tree(spec)
             raise BadInput(f"f must return what it is given: the state is {_tree(self.spec)}, f returned {returned}.")
         for shape, own, leaf in zip(self.shapes, self.dtypes, leaves, strict=True):
@@ -137,21 +120,14 @@ class Layout:
         return image
 
     def ordered(self, image: Any) -> Any:
-        """`image` with the keys of its dicts in the order of the state's, where they are the same keys."""
+        """`image` with the state's order of keys, and its lists and tuples, wherever keys and lengths agree."""
         if isinstance(image, Tensor):
             return image
         return _in_order(image, pytree.tree_unflatten([0] * len(self.shapes), self.spec))
 
-    def _is_alike(self, image: Any) -> bool:
-        """Whether only lists and tuples make the difference."""
-        own = pytree.tree_unflatten([0] * len(self.shapes), self.spec)
-        found, wanted = (pytree.tree_flatten(_with_tuples(state))[1] for state in (image, own))
-        same: bool = found == wanted
-        return same
-
 
 def _require_usable(leaf: Tensor) -> None:
-    """`BadInput` for a tensor that no solver can compute with."""
+    """Raise `BadInput` for a tensor that no solver can compute with."""
     name = str(leaf.dtype.to_real()).removeprefix("torch.")
     if name not in EQUILIBRIUM_RTOL:
         raise BadInput(
@@ -172,28 +148,19 @@ def _require_usable(leaf: Tensor) -> None:
 
 
 def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
-    """How many leading axes are of samples, where so many are asked for."""
+    """The number of leading axes that count samples, given or guessed."""
     # Lengths are compared, never put into a set: those of an exported graph are symbols, which have no hash.
     if axes is None:
         return int(all(len(shape) > 1 and shape[0] == shapes[0][0] for shape in shapes))
     if not is_whole(axes) or axes < 0:
         raise BadInput(
-            f"samples says how many leading axes of the state are independent problems: 0, 1, 2 …; got {shown(axes)}."
+            f"samples, the number of leading axes that are independent problems, must be 0, 1, 2 …; got {shown(axes)}."
         )
     axes = int(axes)
     leading = shapes[0][:axes]
     if any(len(shape) < axes or shape[:axes] != leading for shape in shapes):
-        found = ", ".join(str(tuple(shape)) for shape in shapes)
-        raise BadInput(f"samples={axes}, but the tensors of the state do not share {axes} leading axes: {found}.")
+        raise BadInput(f"samples={axes}, but its tensors do not share {axes} leading axes: {_shown(shapes)}.")
     return axes
-
-
-def _continuous(leaf: Tensor) -> bool:
-    return leaf.is_floating_point() or leaf.is_complex()
-
-
-def _real(dtype: torch.dtype) -> torch.dtype:
-    return dtype.to_real()
 
 
 def _as_real(leaf: Tensor) -> Tensor:
@@ -202,32 +169,26 @@ def _as_real(leaf: Tensor) -> Tensor:
 
 def _from_real(part: Tensor, shape: torch.Size, own: torch.dtype) -> Tensor:
     if own.is_complex:
-        pairs = part.reshape(*shape, 2).to(_real(own))
+        pairs = part.reshape(*shape, 2).to(own.to_real())
         return torch.view_as_complex(pairs.contiguous())
     return part.reshape(shape).to(own)
 
 
-def _with_tuples(state: Any) -> Any:
-    """The state with every list as a tuple."""
-    if isinstance(state, dict):
-        return {key: _with_tuples(part) for key, part in state.items()}
-    return tuple(map(_with_tuples, state)) if type(state) in (list, tuple) else state
-
-
 def _in_order(image: Any, own: Any) -> Any:
-    """`image` with the keys of its dicts in the order of those in `own`."""
-    if type(image) is type(own) and type(own) in (dict, OrderedDict) and image.keys() == own.keys():
-        return type(own)((key, _in_order(image[key], part)) for key, part in own.items())
+    """`image` in the containers of `own`, a state that may be overwritten."""
+    if isinstance(image, dict) and isinstance(own, dict) and image.keys() == own.keys():
+        own.update({key: _in_order(image[key], part) for key, part in own.items()})
+        return own
     pair = type(image) in (list, tuple) and type(own) in (list, tuple) and len(image) == len(own)
-    return type(image)(map(_in_order, image, own)) if pair else image
+    return type(own)(map(_in_order, image, own)) if pair else image
 
 
 def _kind(leaf: Any) -> str:
     return str(leaf.dtype) if isinstance(leaf, Tensor) else type(leaf).__name__
 
 
-def _shapes(leaves: list[Any]) -> str:
-    return ", ".join(str(tuple(leaf.shape)) for leaf in leaves)
+def _shown(shapes: tuple[torch.Size, ...]) -> str:
+    return ", ".join(str(tuple(shape)) for shape in shapes)
 
 
 def _tree(spec: Any) -> str:

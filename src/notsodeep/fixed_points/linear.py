@@ -1,4 +1,4 @@
-"""The W of z = φ(W z + u), as far as a splitting needs to know it: products, the transposed, and (I + α(I − W))⁻¹."""
+"""The linear map W of z = φ(W z + u), as splittings use it: products, its transpose, and (I + α(I − W))⁻¹."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POWER_STEPS = 12
 
 
 class Linear(ABC):
-    """A linear map of states, the first axis of which counts samples."""
+    """A linear map of states whose first axis counts samples."""
 
     @abstractmethod
     def __call__(self, z: Tensor) -> Tensor:
@@ -31,15 +31,22 @@ class Linear(ABC):
 
     @abstractmethod
     def resolvent(self, alpha: float, like: Tensor) -> Map:
-        """v ↦ (I + α(I − W))⁻¹ v for states of the shape of `like`; what can be prepared once is prepared here."""
+        """v ↦ (I + α(I − W))⁻¹ v for states like `like`; what can be prepared once is prepared here."""
 
     def require_fit(self, shape: Sequence[int], dtype: torch.dtype) -> None:  # noqa: B027 (nothing is known of a W here)
-        """`BadInput` where W does not take states of this shape and dtype."""
+        """Raise `BadInput` unless W takes states of this shape and dtype."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Linear):
-    """W as a matrix, (d, d), for states (n, d). The resolvent costs one inverse, and each use a product."""
+    """W as a matrix for states (n, d). The resolvent costs one inverse, and each use of it a product.
+
+    Args:
+        weight: W, (d, d).
+
+    Raises:
+        BadInput: W is not a square matrix.
+    """
 
     weight: Tensor
 
@@ -72,10 +79,16 @@ class Dense(Linear):
 
 @dataclass(frozen=True, eq=False)
 class CircularConvolution(Linear):
-    """W as a convolution with circular padding: a kernel (c, c, k) for states (n, c, w), or (c, c, k, k) for (n, c, h, w).
+    """W as a convolution with circular padding, of states (n, c, w) or (n, c, h, w).
 
-    As torch's convolutions it is a cross-correlation, and k is odd. In Fourier space it is one c × c matrix for each frequency,
-    which is what the resolvent inverts.
+    Like torch's convolutions it is a cross-correlation. In Fourier space it is one c × c matrix per frequency, which the
+    resolvent inverts.
+
+    Args:
+        kernel: (c, c, k) or (c, c, k, k), with odd k.
+
+    Raises:
+        BadInput: The kernel has another shape.
     """
 
     kernel: Tensor
@@ -84,19 +97,18 @@ class CircularConvolution(Linear):
         _require_tensor(self.kernel, "CircularConvolution", "a kernel (c, c, k) or (c, c, k, k)")
         shape = tuple(self.kernel.shape)
         if len(shape) not in (3, 4) or shape[0] != shape[1] or any(k % 2 == 0 for k in shape[2:]):
-            raise BadInput(
-                f"CircularConvolution takes a kernel (c, c, k) or (c, c, k, k) with odd k, got shape {shape}."
-            )
+            raise BadInput(f"CircularConvolution takes a kernel (c, c, k) or (c, c, k, k) with odd k, got {shape}.")
 
     def __call__(self, z: Tensor) -> Tensor:
         sizes = self.kernel.shape[2:]
-        pad = [k // 2 for k in reversed(sizes) for _ in range(2)]
         convolve = functional.conv1d if len(sizes) == 1 else functional.conv2d
-        widths = z.shape[z.ndim - len(sizes) :]
-        if any(k // 2 > width for k, width in zip(sizes, widths, strict=True)):  # torch goes round once, not more often
-            for axis, (k, width) in enumerate(zip(sizes, widths, strict=True), start=z.ndim - len(sizes)):
+        axes = range(z.ndim - len(sizes), z.ndim)
+        if any(k // 2 > z.shape[axis] for k, axis in zip(sizes, axes, strict=True)):  # torch wraps around once only
+            for axis, k in zip(axes, sizes, strict=True):
+                width = z.shape[axis]
                 z = z.index_select(axis, torch.arange(-(k // 2), width + k // 2, device=z.device) % width)
             return convolve(z, self.kernel)
+        pad = [k // 2 for k in reversed(sizes) for _ in range(2)]
         return convolve(functional.pad(z, pad, mode="circular"), self.kernel)
 
     def transposed(self) -> CircularConvolution:
@@ -138,8 +150,17 @@ class CircularConvolution(Linear):
 
 @dataclass(frozen=True, eq=False)
 class Operator(Linear):
-    """W by functions of your own: products with W and Wᵀ, and `solve(v, alpha)`, `solve_transposed(v, alpha)` for
-    (I + α(I − W))⁻¹ v and its transposed. Without the last two only `ForwardBackward` can use it."""
+    """W as functions of your own.
+
+    Args:
+        apply: z ↦ W z.
+        apply_transposed: z ↦ Wᵀ z.
+        solve: (v, α) ↦ (I + α(I − W))⁻¹ v. Without it only `ForwardBackward` can use W.
+        solve_transposed: The same for Wᵀ.
+
+    Raises:
+        BadInput: An argument is not a function.
+    """
 
     apply: Map
     apply_transposed: Map
@@ -195,7 +216,7 @@ def _inverse(weight: Tensor, alpha: float) -> Tensor:
 
 
 def _at_least_float32(v: Tensor) -> Tensor:
-    """v, or in float32 where it is in a format that has no inverses and no Fourier transforms."""
+    """v, in float32 where its own format has neither inverses nor Fourier transforms."""
     return v.float() if v.dtype in HALF else v
 
 
@@ -216,10 +237,9 @@ def _require_dtype(own: torch.dtype, dtype: torch.dtype) -> None:
 
 @torch.no_grad()
 def bounds(linear: Linear, like: Tensor) -> tuple[float, float]:
-    """(‖I − W‖₂, the smallest eigenvalue of its symmetric part), each by a few products with vectors.
+    """(‖I − W‖₂, the smallest eigenvalue of its symmetric part), each by a few products with one sample like `like`.
 
-    Both are estimates from inside: the norm may be somewhat larger, the eigenvalue somewhat smaller. One sample, `like`, is
-    enough.
+    Both are estimates from inside: the norm may be somewhat larger, the eigenvalue somewhat smaller.
     """
     back = linear.transposed()
     v = torch.randn(like.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(like)

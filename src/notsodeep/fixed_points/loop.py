@@ -1,9 +1,9 @@
-"""The loop that every solver runs in: tolerance, trace, the check of the answer as a whole, and telling failures apart."""
+"""The loop that every solver runs in: tolerance, trace, the check of the whole answer, and the kinds of failure."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -13,14 +13,13 @@ from torch import Tensor
 from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.layout import Map
 from notsodeep.fixed_points.plan import FullPrecision, Plan, Stage
-from notsodeep.fixed_points.progress import Progress, Residual, repeats, rows_depend
+from notsodeep.fixed_points.progress import TRIALS, Progress, Residual, repeats, rows_depend
 from notsodeep.fixed_points.solution import REASONS, Reason, Solution
 from notsodeep.fixed_points.solvers import Solver, selected
-from notsodeep.fixed_points.splitting import Splitting
+from notsodeep.fixed_points.splitting import ActivatedRows, Splitting
 from notsodeep.tolerances import COUPLED_GROWTH
 
-_TRIALS = 3  # looks at rows; each sees one that depends on a single other with probability 1/4, on many nearly surely
-_EARLY = 16  # evaluations after which one more is spent on looking whether rows depend on each other
+_EARLY = 16  # evaluations after which one more tests whether rows depend on each other
 _LEAST_AIM = 1e-9  # of the tolerance
 _LOW_STEPS = 30  # a map that does not contract is left to full precision
 
@@ -33,71 +32,64 @@ class _End(Enum):
     coupled = "the samples depend on each other"
 
 
-class Rows(Enum):
-    """What is known of the rows of a state."""
+class Independence(Enum):
+    """Why the rows of a state are treated as independent problems."""
 
-    independent = "problems of their own, by construction"
-    said = "problems of their own, as somebody said"
-    taken = "taken for problems of their own"
+    known = "by construction: never tested"
+    stated = "the caller says so: tested when the first sample fails"
+    assumed = "by default: tested early too"
 
 
-def iterate(
-    f: Map,
-    z0: Tensor,
-    plan: Plan,
-    *,
-    tracked: Map | None = None,
-    first: Tensor | None = None,
-    rows: Rows = Rows.taken,
-    keep: tuple[int, ...] = (),
-    begun: Tensor | None = None,
-) -> Solution:
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Facts about the start that the loop can use, and evaluations to keep."""
+
+    tracked: Map | None = None  # evaluates f with a graph, where one is wanted
+    first: Tensor | None = None  # f(z0), where it is known
+    rows: Independence = Independence.assumed
+    keep: tuple[int, ...] = ()  # evaluations, counted from 1, whose (z, f(z)) become the solution's states
+    begun: Tensor | None = None  # ‖f(z) − z‖ of each sample at an earlier start: growth is measured from there
+
+
+_ALONE = Context(rows=Independence.known)
+
+
+def iterate(f: Map, z0: Tensor, plan: Plan, context: Context = Context()) -> Solution:  # noqa: B008 (a frozen value)
     """Iterate z0, (n, d), towards z = f(z), each sample on its own terms.
 
     A sample that turns NaN or diverges is put back to its best iterate and left there; the others go on. Each sample keeps
-    the iterate of its smallest residual, and what is called converged was evaluated as one whole: where rows of different
-    iterates do not fit together, the samples depend on each other, and the state is solved as one.
-
-    Args:
-        f: The map of (n, d) matrices; where it is `selectable`, samples that are done leave the batch.
-        z0: The start.
-        plan: Solver, tolerances and limits.
-        tracked: Evaluates f with a graph, where one is wanted.
-        first: f(z0), where it is known.
-        rows: Whether rows may turn out to depend on each other, and are to be looked at before a failure makes one do so.
-        keep: Evaluations, counted from 1, whose (z, f(z)) become the solution's states; None for those that did not happen.
-        begun: ‖f(z) − z‖ of each sample, (n,), at an earlier start: growth is measured from there.
-
-    Returns:
-        The solution, its value (n, d).
+    the iterate of its smallest residual, and a state is called converged only after it was evaluated as a whole: where rows of
+    different iterates do not fit together, the samples depend on each other, and the state is solved as one. Where f is
+    `selectable`, samples that are done leave the batch.
     """
     if isinstance(plan.solver, Splitting):
-        return _by_splitting(f, z0, plan, plan.solver, tracked)
-    run = _Run(f, z0, plan, plan.solver, tracked, first, rows if len(z0) > 1 else Rows.independent, keep)
-    run.begun = begun
+        return _by_splitting(f, z0, plan, plan.solver, context.tracked)
+    run = _Run(f, z0, plan, plan.solver, context)
     end: _End | None = run.advance()
     while end is _End.thinned:
         run.finish_rest()
         end = run.confirm() or run.go_on()
     if end is not _End.coupled:
         return run.solution()
-    warn(
-        f"The {len(z0)} rows of the state depend on each other, so they are solved as one problem from evaluation "
-        f"{len(run.trace)} on. Pass samples=0 to do so from the start.",
-    )
     return _as_one(run)
 
 
 def _as_one(run: _Run) -> Solution:
-    """The solution of a run whose samples depend on each other, from its last image on, with the whole state as one sample."""
-    n, used, tracked = len(run.z0), len(run.trace), run.tracked
+    """The solution of a run whose samples depend on each other: the whole state as one sample, from the last image on."""
+    n, used, tracked = len(run.z0), len(run.trace), run.context.tracked
+    warn(
+        f"The {n} rows of the state depend on each other, so they are solved as one problem from evaluation {used} on. Pass "
+        "samples=0 to do so from the start."
+    )
     whole = iterate(
         lambda z: run.f(z.reshape(n, -1)).reshape(1, -1),
         run.fz.reshape(1, -1),
         replace(run.plan, max_steps=max(run.plan.max_steps - used, 1), precision=FullPrecision()),
-        tracked=None if tracked is None else lambda z: tracked(z.reshape(n, -1)).reshape(1, -1),
-        keep=tuple(k - used for k in run.keep),
-        begun=torch.linalg.vector_norm(run.progress.first, keepdim=True),
+        Context(
+            tracked=None if tracked is None else lambda z: tracked(z.reshape(n, -1)).reshape(1, -1),
+            keep=tuple(k - used for k in run.context.keep),
+            begun=torch.linalg.vector_norm(run.progress.first, keepdim=True),
+        ),
     )
     trace = torch.stack(run.trace).amax(1, keepdim=True)
     return replace(
@@ -116,14 +108,14 @@ def _as_one(run: _Run) -> Solution:
 
 
 def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked: Map | None) -> Solution:
-    """Iterate the split map, and evaluate f itself at what that gives, until f agrees."""
-    structure = getattr(f, "structure", None)
+    """Iterate the split map, and evaluate f itself at its solutions, until f agrees."""
+    structure = f if isinstance(f, ActivatedRows) else getattr(f, "structure", None)
     if structure is None:
         raise BadInput(
             f"{type(splitting).__name__} splits maps of the form φ(W z + u): give f as Activated(phi, W, u), outside of "
             "autocast and of torch.func's transforms."
         )
-    split, v, measure = splitting.split(structure, z0), z0, Residual(plan, z0)
+    (step, state), v, measure = splitting.split(structure, z0), z0, Residual(plan, z0)
     plan = replace(plan, precision=FullPrecision())
     inner = replace(plan, solver=splitting.solver, throw=False)
     traces: list[Tensor] = []
@@ -131,18 +123,15 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
     least = Reason.max_steps
     while True:
         used = sum(map(len, traces))
-        found = iterate(
-            split.step, v, replace(inner, tol=aim, max_steps=max(plan.max_steps - used, 1)), rows=Rows.independent
-        )
+        found = iterate(step, v, replace(inner, tol=aim, max_steps=max(plan.max_steps - used, 1)), _ALONE)
         v = found.value
-        check = _Run(f, split.state(v), plan, splitting.solver, tracked, None, Rows.independent)
+        check = _Run(f, state(v), plan, splitting.solver, replace(_ALONE, tracked=tracked))
         check.measure = measure
         residual = check.evaluate().detach()
         traces += [found.residuals, residual[None]]
-        # What the split map has a fixed point for, f has: with a smaller residual of the one, the other's is small enough.
+        # Both maps have the same fixed points: with a smaller residual of the split map, that of f becomes small enough.
         worst = float(torch.where(found.converged, residual, 0.0).max())
-        out_of_steps = sum(map(len, traces)) >= plan.max_steps
-        if worst <= tol or out_of_steps:
+        if worst <= tol or sum(map(len, traces)) >= plan.max_steps:
             break
         aim *= 0.5 * tol / worst
         if aim < _LEAST_AIM * tol:  # f is too steep for its residual to follow that of the split map
@@ -151,32 +140,22 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
     status = torch.where(residual <= tol, 0, found.status.clamp(min=REASONS.index(least)))
     trace = torch.cat(traces)
     steps = torch.full_like(status, len(trace))
-    return Solution(check.z, steps, residual, trace, status, tol, plan.relative)
+    return Solution(check.z, steps, residual, trace, status=status, tol=tol, relative=plan.relative)
 
 
 class _Run:
-    """The loop over samples that are taken for independent."""
+    """The loop over samples that are treated as independent."""
 
     progress: Progress
     size: Tensor
-    begun: Tensor | None = None
 
-    def __init__(
-        self,
-        f: Map,
-        z0: Tensor,
-        plan: Plan,
-        solver: Solver,
-        tracked: Map | None,
-        first: Tensor | None,
-        rows: Rows,
-        keep: tuple[int, ...] = (),
-    ) -> None:
-        self.f, self.z0, self.plan, self.solver, self.tracked, self.first = f, z0, plan, solver, tracked, first
-        self.keep = keep
-        self.probe, self.early = rows is not Rows.independent, rows is Rows.taken
+    def __init__(self, f: Map, z0: Tensor, plan: Plan, solver: Solver, context: Context) -> None:
+        self.f, self.z0, self.plan, self.solver, self.context = f, z0, plan, solver, context
+        self.first = context.first
+        self.probe = len(z0) > 1 and context.rows is not Independence.known
+        self.early = self.probe and context.rows is Independence.assumed
         self.tol = plan.tolerance(z0.dtype)
-        # The floors of low precision are relative: with an absolute tolerance nothing says when it has done its part.
+        # The floors of low precision are relative, so they do not say when to leave it with an absolute tolerance.
         precision = plan.precision if plan.relative and not plan.atol else FullPrecision()
         self.stages = list(precision.stages(f, z0, self.tol))
         self.z = self.fz = z0
@@ -193,7 +172,7 @@ class _Run:
         while len(self.trace) < self.plan.max_steps:
             last = len(self.trace) + 1 == self.plan.max_steps
             if last:
-                self.stages = self.stages[-1:]  # whatever happens, the verdict is in full precision
+                self.stages = self.stages[-1:]  # the verdict is in full precision in any case
             residual = self.evaluate()
             if len(self.stages) > 1:
                 if self._leaves_stage(residual):
@@ -209,13 +188,13 @@ class _Run:
         return _End.done
 
     def go_on(self) -> _End:
-        """Iterate on with the whole batch, after the rest of it was put back and some samples turned out not to be done."""
+        """Iterate on with the whole batch, after the rest was put back and some samples turned out not to be done."""
         self.memory = self.solver.init(self.z)
         self.z, self.memory = self.solver.step(self.memory, self.z, self.fz, self.size)
         return self.advance()
 
     def confirm(self) -> _End | None:
-        """Evaluate rows that are of different iterates as one whole; None where some of them must go on."""
+        """Evaluate rows of different iterates as one state; None where some of them must go on."""
         if not self.progress.mixed:
             return _End.done
         self.z, self.expected = self.progress.z, 0.0
@@ -229,11 +208,11 @@ class _Run:
         return _End.coupled if self.probe and apart and repeats(self._probed, self.z, self.fz) else None
 
     def finish_rest(self) -> None:
-        """Solve for the samples that are not done in a smaller batch, with what is known of them, and put them back."""
+        """Solve for the samples that are not done in a smaller batch, with their history, and put them back."""
         rows = (~(self.trace[-1] <= self.tol)).nonzero().flatten()
         some: Any = self.f
         plan = replace(self.plan, max_steps=self.plan.max_steps - len(self.trace), precision=FullPrecision())
-        rest = _Run(some.select(rows), self.z[rows], plan, self.solver, None, None, Rows.independent)
+        rest = _Run(some.select(rows), self.z[rows], plan, self.solver, _ALONE)
         rest.measure = self.measure.select(rows)
         rest.progress, rest.judged = self.progress.select(rows), self.judged
         memory = selected(self.memory, rows)
@@ -245,41 +224,40 @@ class _Run:
         self.progress.put(rows, rest.progress)
 
     def kept(self) -> tuple[tuple[Tensor, Tensor] | None, ...]:
-        return tuple(self.states.get(k) for k in self.keep)
+        return tuple(self.states.get(k) for k in self.context.keep)
 
     def solution(self) -> Solution:
         progress, trace = self.progress, torch.stack(self.trace)
-        steps = _first_within(trace, self.tol, self.low_steps)
         return Solution(
             progress.z,
-            steps,
+            _first_within(trace, self.tol, self.low_steps),
             progress.residual,
             trace,
-            progress.outcome(),
-            self.tol,
-            self.plan.relative,
-            self.low_steps,
+            status=progress.outcome(),
+            tol=self.tol,
+            relative=self.plan.relative,
+            low_precision_steps=self.low_steps,
             states=self.kept(),
             extra=self.extra,
         )
 
     def evaluate(self) -> Tensor:
-        """The residual that counts of every sample; f(z) and ‖f(z) − z‖ are kept."""
-        z, full = self.z, len(self.stages) == 1
+        """Evaluate f at z, keep f(z) and ‖f(z) − z‖, and return every sample's residual."""
+        z, full, tracked = self.z, len(self.stages) == 1, self.context.tracked
         if full and self.first is not None and z is self.z0:
             self.fz, self.first = self.first, None
-        elif full and self.tracked is not None and self.expected <= self.tol:
-            self.fz = self.tracked(z)
+        elif full and tracked is not None and self.expected <= self.tol:
+            self.fz = tracked(z)
         else:
             self.fz = self.stages[0].evaluate(z).to(z.dtype)
         self.size, residual = self.measure.measure(z, self.fz)
         self.trace.append(residual.detach() if residual.requires_grad else residual)
-        if len(self.trace) in self.keep:
+        if len(self.trace) in self.context.keep:
             self.states[len(self.trace)] = z, self.fz.clone()  # f may write into the same tensor every time
         return residual
 
     def _recheck(self) -> bool:
-        """Whether the last evaluation was to be measured by stricter means, and was."""
+        """Measure the last evaluation by stricter means where that is needed; whether it was."""
         again = self.measure.recheck(self.z, self.fz)
         if again is not None:
             self.size, self.trace[-1] = again[0], again[1].detach()
@@ -306,14 +284,14 @@ class _Run:
         return True
 
     def _judge(self, residual: Tensor, last: bool) -> _End | None:
-        """What follows from one evaluation in full precision; None to go on."""
+        """Decide after one evaluation in full precision; None to go on."""
         size = self.size.detach()
         if not self.judged:
-            self.progress = Progress(self.z, size if self.begun is None else self.begun, self.tol)
+            self.progress = Progress(self.z, size if self.context.begun is None else self.context.begun, self.tol)
         self.judged += 1
         was_clean = self.progress.clean
-        verdict = self.progress.note(self.z, residual, size)
-        if self.progress.clean and verdict.worst <= self.tol:
+        settled, worst = self.progress.note(self.z, residual, size)
+        if self.progress.clean and worst <= self.tol:
             if not self._recheck():
                 return _End.done
             if self.judged == 1:  # the first size was wrong too
@@ -324,24 +302,26 @@ class _Run:
         failing = was_clean and not self.progress.clean
         if (self.probe and failing) or (self.early and self.judged == _EARLY):
             self.probe = self.probe and not failing
-            if rows_depend(self._probed, self.z, self.fz, trials=_TRIALS if failing else 1):
+            if rows_depend(self._probed, self.z, self.fz, trials=TRIALS if failing else 1):
                 return _End.coupled
-        if verdict.settled or last:
+        if settled or last:
             return self.confirm()
-        can_leave = (
-            getattr(self.f, "selectable", False) and self.solver.rowwise and self.progress.clean and not self.keep
-        )
-        if can_leave and 2 * int((residual <= self.tol).sum()) >= len(residual):
+        if self._can_thin() and 2 * int((residual <= self.tol).sum()) >= len(residual):
             return _End.thinned
         if 0.0 < self.worst < torch.inf:
-            self.rates.append(verdict.worst / self.worst)
-        # Of the last few steps the best: a graph that is made in vain costs less than an evaluation for it at the end.
-        self.worst, self.expected = verdict.worst, verdict.worst * min(self.rates, default=1.0)
+            self.rates.append(worst / self.worst)
+        # The best rate of the last few steps: a graph made in vain costs less than one more evaluation at the end.
+        self.worst, self.expected = worst, worst * min(self.rates, default=1.0)
         return None
+
+    def _can_thin(self) -> bool:
+        """Whether samples that are done may leave the batch."""
+        able = getattr(self.f, "selectable", False) and self.solver.rowwise
+        return able and self.progress.clean and not self.context.keep
 
 
 def _first_within(trace: Tensor, tol: float, ignored: int) -> Tensor:
-    """For each sample the number of evaluations after which it was within tolerance; all of them where it never was."""
+    """Each sample's number of evaluations until it was within tolerance; all of them where it never was."""
     if trace.shape[1] == 1:  # the loop ends there
         return torch.full_like(trace[0], len(trace), dtype=torch.long)
     within = trace[ignored:] <= tol

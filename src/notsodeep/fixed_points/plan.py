@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,65 +28,61 @@ class Stage:
     floor: float = 0.0
 
 
-@runtime_checkable
-class Refinable(Protocol):
-    """A map that knows how to be cheap: it gives its own stages, the last of them as good as full precision for `tol`."""
-
-    def stages(self, tol: float) -> tuple[Stage, ...]: ...
-
-
 @dataclass(frozen=True)
 class FullPrecision:
     """Every step as f computes it."""
 
     def stages(self, f: Map, z: Tensor, tol: float) -> tuple[Stage, ...]:  # noqa: ARG002
+        """One stage: f itself."""
         return (Stage(f),)
 
 
 @dataclass(frozen=True)
 class MixedPrecision:
-    """Float32 states on a device that is faster at less: matrix products in bfloat16 down to a relative residual of about 6e-3,
-    then (CUDA) in TF32 to about 5e-4, then in full, in which alone convergence is judged. Elsewhere every step is in full.
+    """Early steps in lower precision: for float32 states on a device that is faster at it.
 
-    A `DEQ` does better: after one product in full precision, h = W z + u is carried on by h + W (z' − z), whose error is
-    that of the format times an ever smaller difference.
+    Matrix products are in bfloat16 down to a relative residual of about 6e-3, then (CUDA) in TF32 to about 5e-4, then in full
+    precision, the only one in which convergence is judged. On other devices every step is in full precision.
+
+    A `DEQ` does better: after one product in full precision, h = W z + u is updated by h + W (z' − z), whose error is that of
+    the format times an ever smaller difference.
     """
 
     def stages(self, f: Map, z: Tensor, tol: float) -> tuple[Stage, ...]:
+        """The ways to evaluate f at states like z, from the cheapest to full precision."""
         if z.dtype != torch.float32 or z.numel() < _WORTH_IT or not has_fast_bfloat16(z.device):
             return (Stage(f),)
-        if isinstance(f, Refinable):
-            return f.stages(tol)
-        rough = Stage(_inside(lambda: torch.autocast(z.device.type, dtype=torch.bfloat16), f), BFLOAT16_FLOOR)
-        return (rough, Stage(_inside(tf32, f), TF32_FLOOR), Stage(f)) if z.is_cuda else (rough, Stage(f))
+        own: Callable[[float], tuple[Stage, ...]] | None = getattr(f, "stages", None)
+        if own is not None:
+            return own(tol)
+        rough = Stage(inside(lambda: torch.autocast(z.device.type, dtype=torch.bfloat16), f), BFLOAT16_FLOOR)
+        return (rough, Stage(inside(tf32, f), TF32_FLOOR), Stage(f)) if z.is_cuda else (rough, Stage(f))
+
+
+Precision = FullPrecision | MixedPrecision
 
 
 def has_fast_bfloat16(device: torch.device) -> bool:
-    """Whether products in bfloat16 are done by the hardware of `device`, not by software."""
+    """Whether the hardware of `device` computes products in bfloat16, without emulation."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     asks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return device.type == "cpu" and any(ask is not None and ask() for ask in asks)
 
 
-Precision = FullPrecision | MixedPrecision
+def inside(context: Callable[[], AbstractContextManager[Any]], f: Callable[..., Any]) -> Callable[..., Any]:
+    """f, evaluated inside of a context."""
 
-
-def require_precision(value: object) -> None:
-    if not isinstance(value, FullPrecision | MixedPrecision):
-        raise BadInput(f"precision must be FullPrecision() or MixedPrecision(), got {value!r}.")
-
-
-def _inside(context: Callable[[], AbstractContextManager[object]], f: Map) -> Map:
-    def evaluate(z: Tensor) -> Tensor:
+    def evaluate(*args: Any) -> Any:
         with context():
-            return f(z)
+            return f(*args)
 
     return evaluate
 
 
 @contextmanager
 def tf32() -> Iterator[None]:
+    """A context in which float32 products on CUDA are computed in TF32."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
@@ -104,8 +100,8 @@ def without_autocast(device_type: str) -> AbstractContextManager[Any]:
 class Plan:
     """How to look for a fixed point, and when to stop.
 
-    A sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`. `tol=None` takes the dtype's
-    own: 1e-10 in float64, 1e-5 in float32.
+    A sample has converged when ‖f(z) − z‖ ≤ tol·‖f(z)‖ + atol, or ≤ tol where not `relative`. `tol=None` takes the default of
+    the dtype: 1e-10 in float64, 1e-5 in float32.
     """
 
     solver: Solver | Splitting = Anderson()  # noqa: RUF009 (frozen values)
@@ -131,17 +127,18 @@ class Plan:
         if self.atol and not self.relative:
             raise BadInput("With relative=False tol is the absolute tolerance already: leave atol out.")
         object.__setattr__(self, "max_steps", count(self.max_steps, "max_steps"))
-        require_precision(self.precision)
+        if not isinstance(self.precision, Precision):
+            raise BadInput(f"precision must be FullPrecision() or MixedPrecision(), got {self.precision!r}.")
 
     def tolerance(self, dtype: torch.dtype) -> float:
-        """The tolerance of states in this dtype; `BadInput` where it, or atol in units of it, is no number there."""
+        """The tolerance of states in this dtype; `BadInput` where it, or atol/tol, is not representable there."""
         tol = default_tolerance(dtype) if self.tol is None else float(self.tol)
         limits, name = torch.finfo(dtype), str(dtype).removeprefix("torch.")
         if not limits.tiny <= tol <= limits.max:
             raise BadInput(
                 f"tol={tol:g} is outside of what {name} can tell apart, {limits.tiny:.1e} to {limits.max:.1e}: a residual "
-                f"could not be compared with it. Residuals end near {limits.eps:.0e} (relative); {name} takes "
-                f"{default_tolerance(dtype.to_real()):g} by itself, and float64 states go further.",
+                f"could not be compared with it. Residuals end near {limits.eps:.0e} (relative); the default is "
+                f"{default_tolerance(dtype.to_real()):g}, and float64 states go further.",
                 tol=tol,
                 dtype=dtype,
             )
@@ -157,11 +154,7 @@ class Plan:
 
 
 def default_tolerance(dtype: torch.dtype) -> float:
-    """The relative residual that is asked for in this dtype where nobody says.
-
-    Raises:
-        BadInput: Nothing is computed in this dtype.
-    """
+    """The relative tolerance of this dtype where none is given; `BadInput` for a dtype without arithmetic."""
     name = str(dtype).removeprefix("torch.")
     if name not in EQUILIBRIUM_RTOL:
         raise BadInput(f"Fixed points are computed in {', '.join(EQUILIBRIUM_RTOL)}, not in {name}: convert the state.")

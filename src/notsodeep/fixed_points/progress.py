@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,15 +10,20 @@ from torch import Tensor
 from notsodeep.fixed_points.capture import transforms_active
 from notsodeep.fixed_points.layout import HALF, Map
 from notsodeep.fixed_points.plan import Plan
-from notsodeep.fixed_points.solution import REASONS, Reason
+from notsodeep.fixed_points.solution import REASONS
 from notsodeep.tolerances import DIVERGED_GROWTH, GROWING, STALL_LOOK, STALL_SHRINK, STALL_STEPS
+
+TRIALS = 3  # each finds a row that depends on one other with probability 1/4, on most others nearly surely
+_ROUNDING = 1e3  # changes of a row, in units of its rounding, that other rows' values in one product may cause
+_CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = range(len(REASONS))
+_PER_SAMPLE = ("z", "first", "reach", "last", "residual", "least", "status", "moved")
 
 
 class Residual:
-    """‖f(z) − z‖ of each sample, and the residual that counts: relative to ‖f(z)‖ where the plan says so.
+    """‖f(z) − z‖ of each sample, and the residual that is compared with the tolerance: relative to ‖f(z)‖ if the plan says so.
 
-    A fixed point at 0 has no ‖f(z)‖ to be relative to. It counts as reached when nothing is left of the start but rounding; as
-    a start may also be far larger than its solution, that is asked for twice, the second time from where the first had led.
+    A fixed point at 0 has no ‖f(z)‖ to be relative to. It counts as reached when only rounding is left of the start; as a
+    start may also be far larger than its solution, this is required twice, the second time from the first end point.
     """
 
     last: tuple[Tensor, Tensor]  # ‖f(z) − z‖ and ‖f(z)‖
@@ -32,7 +36,7 @@ class Residual:
         self.scratch = None if torch.is_grad_enabled() or transforms_active() else torch.empty_like(like)
 
     def measure(self, z: Tensor, fz: Tensor) -> tuple[Tensor, Tensor]:
-        """‖f(z) − z‖ and the residual that counts, (n,) each."""
+        """‖f(z) − z‖ and the residual, (n,) each."""
         size = self._length(fz - z if self.scratch is None else torch.sub(fz, z, out=self.scratch))
         if not self.relative:
             self.last = size, size
@@ -44,7 +48,7 @@ class Residual:
         return size, size / (scale + self.floor)
 
     def recheck(self, z: Tensor, fz: Tensor) -> tuple[Tensor, Tensor] | None:
-        """What `measure` gives by stricter means, where its last answer was not to be trusted; None where it was."""
+        """`measure` by stricter means where its last answer could be wrong; None where it could not."""
         size, scale = self.last
         floor = torch.zeros_like(scale) if self.floor is None or self.renewed else self.floor
         if len(size) == 1:  # numbers are cheaper than tensors of one
@@ -54,7 +58,7 @@ class Residual:
         if trusted:
             return None
         lost = ((size == 0.0) & (fz != z).any(1)) | ~(scale < torch.inf)
-        if not self.careful and bool(lost.any()):  # squares that are no numbers of the dtype any more
+        if not self.careful and bool(lost.any()):  # squares under- or overflowed
             self.careful, self.floor = True, None
             return self.measure(z, fz)
         if bool((floor > scale).any()):
@@ -63,46 +67,39 @@ class Residual:
         return None
 
     def select(self, rows: Tensor) -> Residual:
-        """That of some of the samples."""
+        """The residuals of some of the samples."""
         some = copy.copy(self)
         some.floor = None if self.floor is None else self.floor[rows]
         some.scratch = None if self.scratch is None else self.scratch[rows]
         return some
 
     def _rounding(self, z: Tensor, scale: Tensor) -> Tensor:
-        limits = torch.finfo(z.dtype)
+        """The floor that stands for rounding at the size of z and f(z), and for atol."""
         largest = torch.maximum(scale, self._length(z)).detach()
-        return (limits.eps * largest).clamp(min=torch.finfo(scale.dtype).tiny) + self.added
+        return (torch.finfo(z.dtype).eps * largest).clamp(min=torch.finfo(scale.dtype).tiny) + self.added
 
     def _length(self, v: Tensor) -> Tensor:
-        if self.careful:
-            largest = v.detach().abs().amax(1, keepdim=True).to(torch.float32 if v.dtype in HALF else v.dtype)
-            largest = torch.where((largest > 0.0) & torch.isfinite(largest), largest, 1.0)
-            scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=1) * largest[:, 0]
-            return scaled
-        length: Tensor = torch.linalg.vector_norm(v, dim=1, dtype=torch.float32 if v.dtype in HALF else None)
-        return length
-
-
-_TRIALS = 3  # each finds a row that depends on one other with probability 1/4, on most others nearly surely
-_ROUNDING = 1e3  # changes of a row, in units of its rounding, that other rows' values in one product may cause
+        wide = torch.float32 if v.dtype in HALF else None
+        if not self.careful:
+            length: Tensor = torch.linalg.vector_norm(v, dim=1, dtype=wide)
+            return length
+        largest = v.detach().abs().amax(1, keepdim=True).to(wide or v.dtype)
+        largest = torch.where((largest > 0.0) & torch.isfinite(largest), largest, 1.0)
+        scaled: Tensor = torch.linalg.vector_norm(v / largest, dim=1) * largest[:, 0]
+        return scaled
 
 
 @torch.no_grad()
 def repeats(f: Map, z: Tensor, fz: Tensor) -> bool:
-    """Whether f gives fz at z once more: without noise, and without a memory of its own."""
+    """Whether f gives fz at z once more, so has neither noise nor memory."""
     return not bool(_changed(f(z), fz, torch.isfinite(fz).all(1)).any())
 
 
 @torch.no_grad()
-def rows_depend(f: Map, z: Tensor, fz: Tensor, trials: int = _TRIALS) -> bool:
-    """Whether some rows of f(z), (n, d), change when other rows of z do: random halves of them are moved.
+def rows_depend(f: Map, z: Tensor, fz: Tensor, trials: int = TRIALS) -> bool:
+    """Whether some rows of fz = f(z), (n, d), change when other rows of z do.
 
-    Args:
-        f: The map.
-        z: A state; rows that are not finite are left out.
-        fz: f(z).
-        trials: How often, at an evaluation each.
+    Each trial moves a random half of the rows and costs one evaluation; rows that are not finite are left out.
     """
     draw = torch.Generator().manual_seed(0)
     usable = torch.isfinite(z).all(1) & torch.isfinite(fz).all(1)
@@ -117,33 +114,17 @@ def rows_depend(f: Map, z: Tensor, fz: Tensor, trials: int = _TRIALS) -> bool:
 
 
 def _changed(image: Tensor, before: Tensor, rows: Tensor) -> Tensor:
-    """Which of `rows` moved by more than rounding."""
+    """Mask of those `rows` that moved by more than rounding."""
     change, size = (torch.linalg.vector_norm(v, dim=1) for v in (image - before, before))
     moved: Tensor = rows & ~(change <= _ROUNDING * torch.finfo(before.dtype).eps * size)
     return moved
 
 
-_CONVERGED, _MAX_STEPS, _STALLED, _DIVERGED, _NAN = (
-    REASONS.index(r) for r in (Reason.converged, Reason.max_steps, Reason.stalled, Reason.diverged, Reason.nan)
-)
-
-_PER_SAMPLE = ("z", "first", "reach", "last", "residual", "least", "status", "moved")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """After one evaluation: whether every sample has been within tolerance at some iterate, or has failed; the largest residual
-    now."""
-
-    settled: bool
-    worst: float
-
-
 class Progress:
     """Each sample's best iterate so far, `z`, with its residual and status.
 
-    Where every sample improves, as nearly always, one comparison is all that a step costs, and nothing is copied. `mixed`
-    tells that the rows of `z` come from different iterates, so that `z` as a whole was never evaluated.
+    Where every sample improves, as nearly always, a step costs one comparison and no copy. `mixed` means that the rows of `z`
+    come from different iterates, so `z` as a whole was never evaluated.
     """
 
     def __init__(self, z: Tensor, size: Tensor, tol: float) -> None:
@@ -153,27 +134,29 @@ class Progress:
         self.residual = self.least = torch.full_like(size, torch.inf)
         self.sizes: list[Tensor] = []  # since the last look
         self.status = torch.full_like(size, _MAX_STEPS, dtype=torch.long)
-        self.marks = (
-            self.residual,
-            self.least,
-        )  # what they were when a sample was last seen to move on, and when that was
+        # Both as they were when a sample was last seen to improve, and the step at which that was.
+        self.marks = self.residual, self.least
         self.moved = torch.zeros_like(self.status)
         self.clean = True
         self.mixed = self.done = False
         self.count = 0
 
-    def note(self, z: Tensor, residual: Tensor, size: Tensor) -> Verdict:
-        """Take note of one evaluation."""
+    def note(self, z: Tensor, residual: Tensor, size: Tensor) -> tuple[bool, float]:
+        """Record one evaluation.
+
+        Returns:
+            Whether every sample has been within tolerance at some iterate or has failed, and the largest residual now.
+        """
         worst, most, largest = self._extremes(residual, size)
         if self.clean and (worst <= self.tol or (most < 1.0 and largest <= 1.0)):
             # All are better, or all are within tolerance at once: this iterate is the answer so far.
             self.z, self.residual, self.last, self.mixed = z, residual, size, False
             if worst <= self.tol:
                 self.done = True
-                return Verdict(True, worst)
+                return True, worst
             settled = False
         else:
-            # Relative to a state that runs away, residuals may still fall: such an iterate is no better.
+            # Relative to a state that diverges, residuals may still fall: such an iterate is not better.
             within = (size <= GROWING * self.first) | (residual <= self.tol)
             self._update(z, residual, size, (residual < self.residual) & within)
             settled = self._settled()
@@ -182,30 +165,27 @@ class Progress:
         if self.count % STALL_LOOK == 0:
             self._look_back()
             settled = self._settled()
-        return Verdict(settled, worst)
+        return settled, worst
 
     def forget(self) -> None:
-        """Let go of the best residuals, which were not measured rightly."""
+        """Drop the best residuals after a wrong measurement."""
         self.residual = torch.where(self.failed, self.residual, torch.inf)
         self.done = False
 
     def confirm(self, residual: Tensor) -> Tensor:
-        """Take the residuals of `z` evaluated as a whole; the samples, (n,), that were within tolerance and no longer are."""
+        """Take the residuals of `z` evaluated as a whole; mask (n,) of samples that were within tolerance and no longer are."""
         claimed = self.residual <= self.tol
         self.residual = torch.where(self.failed, self.residual, residual)
         self.mixed = False
         return claimed & ~self.failed & ~(residual <= self.tol)
 
     @property
-    def open(self) -> Tensor:
-        return self.status == _MAX_STEPS
-
-    @property
     def failed(self) -> Tensor:
+        """(n,) mask of the samples that diverged or turned NaN."""
         return self.status > _STALLED
 
     def outcome(self) -> Tensor:
-        """Each sample's status at the end; out of steps, with a residual well above the first, is slow divergence."""
+        """Each sample's status at the end; out of steps, with a residual well above the first, counts as divergence."""
         if self.done:
             return torch.full_like(self.status, _CONVERGED)
         self._look_back()
@@ -214,16 +194,15 @@ class Progress:
 
     def select(self, rows: Tensor) -> Progress:
         """The progress of some of the samples."""
-        some = Progress(self.z[rows], self.first[rows], self.tol)
+        some = copy.copy(self)
         for name in _PER_SAMPLE:
             setattr(some, name, getattr(self, name)[rows])
         some.marks = self.marks[0][rows], self.marks[1][rows]
         some.sizes = [size[rows] for size in self.sizes]
-        some.clean, some.mixed, some.count = self.clean, self.mixed, self.count
         return some
 
     def put(self, rows: Tensor, some: Progress) -> None:
-        """Take over what became of some of the samples in a batch of their own; the others are within tolerance."""
+        """Take over the progress of samples that went on in a smaller batch; the others are within tolerance."""
         for name in _PER_SAMPLE:
             setattr(self, name, getattr(self, name).index_copy(0, rows, getattr(some, name)))
         residual, least = (own.index_copy(0, rows, new) for own, new in zip(self.marks, some.marks, strict=True))
@@ -239,10 +218,10 @@ class Progress:
         return worst, most, largest
 
     def _settled(self) -> bool:
-        return not bool((self.open & ~(self.residual <= self.tol)).any())
+        return not bool(((self.status == _MAX_STEPS) & ~(self.residual <= self.tol)).any())
 
     def _look_back(self) -> None:
-        """Every so many steps, and at the end: when did a sample move on last, relative to ‖f(z)‖ or at all?"""
+        """Find when each sample last improved, relative to ‖f(z)‖ or absolutely, and fail those that have stalled."""
         self.least = torch.stack([self.least, *self.sizes]).amin(0)
         self.sizes = []
         residual, least = self.marks
@@ -252,27 +231,27 @@ class Progress:
         anew = ahead | stuck
         self.marks = torch.where(anew, self.residual, residual), torch.where(anew, self.least, least)
         if not self.clean or bool(stuck.any()):
-            # One that had stalled, and moves again beside others that go on, is open again.
+            # A stalled sample that improves again while others go on is open again.
             self.status = torch.where(~stuck & (self.status == _STALLED), _MAX_STEPS, self.status)
             self._fail(stuck & (self.last > GROWING * self.first), _DIVERGED)
             self._fail(stuck, _STALLED)
 
     def _update(self, z: Tensor, residual: Tensor, size: Tensor, better: Tensor) -> None:
         if bool(better.any()):
-            better = better & (self.status < _DIVERGED)
+            better = better & ~self.failed
             self.mixed = len(residual) > 1
             self.z = torch.where(better[:, None], z, self.z)
             self.residual = torch.where(better, residual, self.residual)
         finite = torch.isfinite(size)
         growing = self.last > GROWING * self.first
         self._fail(~finite & ~growing, _NAN)
-        if bool((~torch.isfinite(self.residual)).any()):  # never a state at all: zeros, not a NaN to pass on
+        if bool((~torch.isfinite(self.residual)).any()):  # no finite iterate yet: zeros, to pass no NaN on
             self.z = torch.nan_to_num(self.z, nan=0.0, posinf=0.0, neginf=0.0)
         self._fail((~finite & growing) | (size > DIVERGED_GROWTH * self.first), _DIVERGED)
         self.last = torch.where(finite, size, self.last)
 
     def _fail(self, which: Tensor, status: int) -> None:
         """Mark those that have not failed worse before, unless they are within tolerance already."""
-        before = self.open if status == _STALLED else ~self.failed
+        before = self.status == _MAX_STEPS if status == _STALLED else ~self.failed
         self.status = torch.where(which & before & ~(self.residual <= self.tol), status, self.status)
         self.clean = not bool((self.status > _MAX_STEPS).any())

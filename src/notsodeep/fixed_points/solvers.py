@@ -1,4 +1,4 @@
-"""Solvers for z = f(z): each says where to look next, the driver (`fixed_point`) does the rest.
+"""Solvers for z = f(z): each chooses the next z, the loop (`iterate`) does the rest.
 
 A solver is a frozen value with two methods: `init` gives its memory, `step` the next z and the memory. z and f(z) are (n, d),
 and every sample (row) is a problem of its own.
@@ -20,12 +20,12 @@ from notsodeep.errors import BadInput
 from notsodeep.fixed_points.layout import HALF
 from notsodeep.fixed_points.window import Differences, Window, differences, window
 
-# What products of differences are known to, in units of the dtype's rounding: a smaller ridge would not be seen.
+# The relative error of products of differences, in units of the dtype's rounding: a smaller ridge would have no effect.
 _ROUNDING = 10.0
 
 
 class Solver(ABC):
-    """Where to look for a fixed point next. `rowwise` tells that it takes any number of samples at every step."""
+    """A rule for the next z. `rowwise` means that it takes any number of samples at every step."""
 
     rowwise = True
 
@@ -38,9 +38,32 @@ class Solver(ABC):
         """The next z and the memory, given f at the present z and size = ‖f(z) − z‖ of each sample."""
 
 
+def require(owner: object, name: str, wanted: str, valid: bool) -> None:
+    """Raise `BadInput` unless the attribute `name` of `owner` is valid."""
+    if not valid:
+        raise BadInput(f"The {name} of {type(owner).__name__} must be {wanted}, got {shown(getattr(owner, name))}.")
+
+
+def _check_damping(solver: Picard | Anderson) -> None:
+    require(solver, "damping", "in (0, 1]", 0.0 < as_number(solver.damping) <= 1.0)
+
+
+def _check_mixing(solver: Anderson | Broyden) -> None:
+    count(solver.memory, f"`memory` of {type(solver).__name__}")
+    wanted = "in [0, 1], the factor by which plain steps must shrink residuals to be kept"
+    require(solver, "engage", wanted, 0.0 <= as_number(solver.engage) <= 1.0)
+
+
 @dataclass(frozen=True)
 class Picard(Solver):
-    """z ← z + damping·(f(z) − z). For a wide random network it is close to the best there is: the spectrum is a disc."""
+    """z ← z + damping·(f(z) − z). Close to the best solver for a wide random network, whose spectrum is a disc.
+
+    Args:
+        damping: The share of each step that is taken, in (0, 1].
+
+    Raises:
+        BadInput: An argument is out of range.
+    """
 
     damping: float = 1.0
 
@@ -56,13 +79,13 @@ class Picard(Solver):
 
 @dataclass
 class _Pace:
-    """How fast plain steps shrink the batch's largest residual, and whether that was too slow once."""
+    """The batch's largest residual at the last step, and whether plain steps were too slow once."""
 
     worst: float | None = None
     engaged: bool = False
 
     def next(self, size: Tensor, engage: float) -> _Pace:
-        """With one more step, engaged once the largest residual shrinks by less than the factor `engage`."""
+        """The pace after one more step, engaged once the largest residual shrinks by less than the factor `engage`."""
         if self.engaged:
             return self
         worst = size.item() if len(size) == 1 else float(size.detach().max())
@@ -71,16 +94,17 @@ class _Pace:
 
 @dataclass
 class _Mixture:
-    """What Anderson remembers: differences of residuals and of images, and the iterates with their images since the last
-    mixing; until it is engaged, the last one alone. `mixed` is how many differences the last step mixed, `fresh` how many of
-    them were new."""
+    """Anderson's memory: differences of residuals and of images, and the iterates with their images since the last mixing.
+
+    Until it is engaged, `since` holds the last iterate alone.
+    """
 
     pace: _Pace = field(default_factory=_Pace)
     since: tuple[tuple[Tensor, Tensor], ...] = ()
     residuals: Differences | None = None
     images: Differences | None = None
-    mixed: int = 0
-    fresh: int = 0
+    mixed: int = 0  # differences that the last step mixed
+    fresh: int = 0  # how many of them were new
 
 
 @dataclass(frozen=True)
@@ -89,9 +113,19 @@ class Anderson(Solver):
 
     Written in differences ΔF, ΔR of the last `memory` + 1 images and residuals, with c = 1 − damping:
     z ← f − c·r − (ΔF − c·ΔR) γ, where γ minimises ‖r − ΔR γ‖² + ridge·mean(‖Δr_j‖²)·‖γ‖². The ridge is relative, so it
-    means the same far from and close to the solution. One step of `every` is mixed, the others are plain: about as many are
-    needed, and mixing costs as much as a small layer. As long as plain steps shrink the batch's largest residual by the factor
-    `engage`, they are all plain: where Picard is good, little is better.
+    means the same far from and close to the solution.
+
+    Args:
+        memory: How many differences are mixed.
+        ridge: The relative ridge of the least squares.
+        damping: The share of each step that is taken, in (0, 1].
+        engage: While plain steps shrink the batch's largest residual by this factor, all steps are plain: there mixing gains
+            little.
+        every: One step in so many is mixed, the others are plain: about as many are needed, and mixing costs as much as a
+            small layer.
+
+    Raises:
+        BadInput: An argument is out of range.
 
     Ref: Anderson (1965); Walker & Ni (2011); Banerjee, Suryanarayana & Pask (2016).
     """
@@ -103,12 +137,10 @@ class Anderson(Solver):
     every: int = 2
 
     def __post_init__(self) -> None:
-        _check_count(self, "memory")
-        _check_count(self, "every")
+        _check_mixing(self)
         _check_damping(self)
-        _check_engage(self)
-        if not 0.0 <= as_number(self.ridge) < math.inf:
-            raise BadInput(f"The ridge of Anderson must be a finite number ≥ 0, got {self.ridge!r}.")
+        count(self.every, "`every` of Anderson")
+        require(self, "ridge", "a finite number ≥ 0", 0.0 <= as_number(self.ridge) < math.inf)
 
     def init(self, z: Tensor) -> _Mixture:  # noqa: ARG002
         return _Mixture()
@@ -145,47 +177,6 @@ class Anderson(Solver):
         return gamma.to(dtype).reshape(len(gamma), 1, -1)
 
 
-@dataclass(frozen=True)
-class Broyden(Solver):
-    """Broyden's good method on g(z) = f(z) − z: z ← z − H g, with H ≈ (∂g/∂z)⁻¹ = −I + Σ_j u_j v_jᵀ, one more term a step.
-
-    After `memory` terms it begins anew: without its oldest ones H would be the inverse of nothing. `engage` as for
-    `Anderson`: while plain steps shrink residuals fast, they are taken.
-
-    Ref: Broyden (1965).
-    """
-
-    memory: int = 20
-    engage: float = 0.6
-
-    def __post_init__(self) -> None:
-        _check_count(self, "memory")
-        _check_engage(self)
-
-    def init(self, z: Tensor) -> _Inverse:  # noqa: ARG002
-        return _Inverse()
-
-    def step(self, memory: _Inverse, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, _Inverse]:
-        pace = memory.pace.next(size, self.engage)
-        g = fz - z
-        if not pace.engaged or memory.last is None or memory.terms == self.memory:
-            return fz, _Inverse(pace, (z, g))
-        before, g_before = memory.last
-        dz, dg = z - before, g - g_before
-        back = memory.apply_transposed(dz)  # Hᵀ Δz
-        forward, ahead = memory.apply(g, dg)
-        denominator = (back * dg).sum(1, keepdim=True)  # Δzᵀ H Δg
-        noise = torch.finfo(z.dtype).eps * _length(back) * _length(dg)
-        usable = denominator.abs() > noise
-        change = torch.where(usable, (dz - ahead) / torch.where(usable, denominator, 1.0), 0.0)
-        following = z - forward - change * (back * g).sum(1, keepdim=True)
-        if memory.left is None or memory.right is None:
-            left, right = (window(z, self.memory) for _ in range(2))
-        else:
-            left, right = memory.left, memory.right
-        return following, _Inverse(pace, (z, g), left.push(change), right.push(back), memory.terms + 1)
-
-
 @dataclass
 class _Inverse:
     """H = −I + Σ left_j right_jᵀ, and (z, g) where it was last updated."""
@@ -210,53 +201,60 @@ class _Inverse:
         return torch.bmm(torch.bmm(v[:, None], self.left.stacked().mT), self.right.stacked())[:, 0] - v
 
 
-def selected(memory: Any, rows: Tensor) -> Any:
-    """What a solver remembers of some of the samples: tensors, windows, and tuples, lists, dicts or dataclasses of them; the
-    rest stays."""
-    if isinstance(memory, Tensor):
-        return memory[rows] if memory.ndim else memory
-    if isinstance(memory, tuple | list):
-        parts = [selected(part, rows) for part in memory]
-        kind: Any = type(memory)
-        return kind(*parts) if hasattr(kind, "_fields") else parts if isinstance(memory, list) else tuple(parts)
-    if isinstance(memory, dict):
-        return {key: selected(part, rows) for key, part in memory.items()}
-    select = getattr(memory, "select", None)
-    if select is not None:
-        return select(rows)
-    if is_dataclass(memory) and not isinstance(memory, type):
-        return replace(memory, **{part.name: selected(getattr(memory, part.name), rows) for part in fields(memory)})
-    return memory
+@dataclass(frozen=True)
+class Broyden(Solver):
+    """Broyden's good method on g(z) = f(z) − z: z ← z − H g, with H ≈ (∂g/∂z)⁻¹ = −I + Σ_j u_j v_jᵀ, one more term per step.
 
+    Args:
+        memory: The most terms; then it begins anew, as H without its oldest terms would approximate no inverse.
+        engage: While plain steps shrink the batch's largest residual by this factor, all steps are plain.
 
-def _length(v: Tensor) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(v, dim=1, keepdim=True)
-    return length
+    Raises:
+        BadInput: An argument is out of range.
 
+    Ref: Broyden (1965).
+    """
 
-def _check_engage(solver: Any) -> None:
-    if not 0.0 <= as_number(solver.engage) <= 1.0:
-        raise BadInput(
-            f"{type(solver).__name__} begins where residuals shrink by less than the factor engage, in [0, 1]; got "
-            f"{solver.engage!r}."
-        )
+    memory: int = 20
+    engage: float = 0.6
 
+    def __post_init__(self) -> None:
+        _check_mixing(self)
 
-def _check_damping(solver: Any) -> None:
-    if not 0.0 < as_number(solver.damping) <= 1.0:
-        raise BadInput(f"The damping of {type(solver).__name__} must be in (0, 1], got {shown(solver.damping)}.")
+    def init(self, z: Tensor) -> _Inverse:  # noqa: ARG002
+        return _Inverse()
 
-
-def _check_count(solver: Any, name: str) -> None:
-    count(getattr(solver, name), f"`{name}` of {type(solver).__name__}")
+    def step(self, memory: _Inverse, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, _Inverse]:
+        pace = memory.pace.next(size, self.engage)
+        g = fz - z
+        if not pace.engaged or memory.last is None or memory.terms == self.memory:
+            return fz, _Inverse(pace, (z, g))
+        before, g_before = memory.last
+        dz, dg = z - before, g - g_before
+        back = memory.apply_transposed(dz)  # Hᵀ Δz
+        forward, ahead = memory.apply(g, dg)
+        denominator = (back * dg).sum(1, keepdim=True)  # Δzᵀ H Δg
+        lengths = [torch.linalg.vector_norm(v, dim=1, keepdim=True) for v in (back, dg)]
+        usable = denominator.abs() > torch.finfo(z.dtype).eps * lengths[0] * lengths[1]  # otherwise it is rounding
+        change = torch.where(usable, (dz - ahead) / torch.where(usable, denominator, 1.0), 0.0)
+        following = z - forward - change * (back * g).sum(1, keepdim=True)
+        left = window(z, self.memory) if memory.left is None else memory.left
+        right = window(z, self.memory) if memory.right is None else memory.right
+        return following, _Inverse(pace, (z, g), left.push(change), right.push(back), memory.terms + 1)
 
 
 @dataclass(frozen=True)
 class Preconditioned(Solver):
     """`solver` on the map z ↦ z + P(f(z) − z), whose fixed points are f's: with P ≈ (I − J)⁻¹ it takes few steps.
 
-    `apply` is P, a function of a residual laid out like the state. For the gradient, `ImplicitAdjoint(Preconditioned(…))` with
-    the transposed of P.
+    For the gradient, use `ImplicitAdjoint(Preconditioned(…))` with the transpose of P.
+
+    Args:
+        apply: P, a function of a residual laid out like the state.
+        solver: The solver of the preconditioned map.
+
+    Raises:
+        BadInput: An argument has the wrong type.
     """
 
     apply: Callable[[Any], Any]
@@ -275,3 +273,24 @@ class Preconditioned(Solver):
     def step(self, memory: Any, z: Tensor, fz: Tensor, size: Tensor) -> tuple[Tensor, Any]:  # noqa: ARG002
         r: Tensor = self.apply(fz - z)
         return self.solver.step(memory, z, z + r, torch.linalg.vector_norm(r, dim=1))
+
+
+def selected(memory: Any, rows: Tensor) -> Any:
+    """A solver's memory of some of the samples.
+
+    It may hold tensors, windows, and tuples, lists, dicts or dataclasses of them; anything else stays as it is.
+    """
+    if isinstance(memory, Tensor):
+        return memory[rows] if memory.ndim else memory
+    if isinstance(memory, tuple | list):
+        parts = [selected(part, rows) for part in memory]
+        kind: Any = type(memory)
+        return kind(*parts) if hasattr(kind, "_fields") else parts if isinstance(memory, list) else tuple(parts)
+    if isinstance(memory, dict):
+        return {key: selected(part, rows) for key, part in memory.items()}
+    select = getattr(memory, "select", None)
+    if select is not None:
+        return select(rows)
+    if is_dataclass(memory) and not isinstance(memory, type):
+        return replace(memory, **{part.name: selected(getattr(memory, part.name), rows) for part in fields(memory)})
+    return memory

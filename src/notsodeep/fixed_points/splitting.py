@@ -1,14 +1,15 @@
-"""Operator splitting for z = φ(W z + u) with a monotone W, where plain steps may run away.
+"""Operator splitting for z = φ(W z + u) with a monotone W, where plain steps may diverge; and maps that show φ, W and u.
 
 With z = φ(h) ⇔ h ∈ φ⁻¹(z), the equation reads 0 ∈ (I − W) z − u + (φ⁻¹ − I) z: a sum of two monotone operators, each easy by
 itself. Its first part has the resolvent (I + α(I − W))⁻¹(v + α u), the second R_φ(v) = z with (1 − α) z + α φ⁻¹(z) = v, which
-is φ(v) for α = 1 and for ReLU whatever α is.
+is φ(v) for α = 1, and for ReLU with every α.
 
 Ref: Winston & Kolter (2020); Peaceman & Rachford (1955); Lions & Mercier (1979).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,18 +20,21 @@ from torch import Tensor
 from notsodeep.arguments import as_number
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.layout import Layout, Map
-from notsodeep.fixed_points.linear import Dense, Linear, as_linear, bounds
-from notsodeep.fixed_points.solvers import Anderson, Solver
+from notsodeep.fixed_points.linear import Linear, as_linear, bounds
+from notsodeep.fixed_points.solvers import Anderson, Solver, require
 
 
 @dataclass(frozen=True, eq=False)
 class Activated:
-    """f(z) = φ(W z + u), to be given to `fixed_point`: as any f, and also solvable by `PeacemanRachford` and `ForwardBackward`.
+    """f(z) = φ(W z + u) for `fixed_point`: any solver takes it, `PeacemanRachford` and `ForwardBackward` only such an f.
 
     Args:
         phi: An element-wise, non-decreasing function of slope at most 1.
         linear: W: a matrix, or `Dense`, `CircularConvolution` or `Operator`.
         u: The input of every sample, of the shape of the state.
+
+    Raises:
+        BadInput: An argument has the wrong type, or W is not square.
     """
 
     phi: Map
@@ -56,7 +60,7 @@ class Activated:
         return self.phi(h)
 
     def require_fit(self, shape: Sequence[int], dtype: torch.dtype) -> None:
-        """`BadInput` where W and u do not take a state of this shape and dtype."""
+        """Raise `BadInput`, with both shapes, unless W and u take states of this shape and dtype."""
         self.weight.require_fit(shape, dtype)
         own = tuple(self.u.shape)
         pairs = zip(reversed(own), reversed(shape), strict=False)
@@ -71,7 +75,7 @@ class Activated:
             raise BadInput(f"u is {self.u.dtype} and the state {dtype}: both must be real, or both complex.")
 
     def rows(self, layout: Layout) -> ActivatedRows:
-        """f as a function of the matrices that `layout` makes of states; where there is none, what says so to a splitting."""
+        """f as a function of the matrices that `layout` makes of states; with the splittings' error where it has no split."""
         shape, dtype = tuple(layout.shapes[0]), layout.dtypes[0]
         try:
             if not layout.spec.is_leaf():
@@ -89,14 +93,12 @@ class Activated:
 
 
 def _not_one_tensor(kind: str) -> BadInput:
-    return BadInput(
-        f"Activated(phi, W, u) takes a state that is one tensor, got a {kind}: write f as a function instead."
-    )
+    return BadInput(f"Activated(phi, W, u) takes a state that is one tensor, got a {kind}: write f as a function.")
 
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """h ↦ D h, with slopes of its own for every number."""
+    """h ↦ D h, with a slope for every number."""
 
     slopes: Tensor
 
@@ -107,10 +109,20 @@ class Slopes:
         return Slopes(self.slopes[rows])
 
 
+def slopes_at(phi: Map, h: Tensor) -> Tensor:
+    """φ'(h) of an element-wise φ."""
+    with torch.enable_grad():
+        inner = h.detach().requires_grad_()
+        return torch.autograd.grad(phi(inner).sum(), inner)[0]
+
+
 @dataclass(frozen=True, eq=False)
 class ActivatedRows:
-    """φ(W z + u) of (n, d) matrices; `shape` is that of the states, with −1 for the number of samples where it may vary.
-    `refusal` says why it cannot be split, where other solvers may still do."""
+    """φ(W z + u) of (n, d) matrices.
+
+    `shape` is that of the states, with −1 for the number of samples where it may vary. `refusal` is the error of a splitting
+    where it cannot split this map; other solvers may still take it.
+    """
 
     phi: Map
     linear: Linear
@@ -118,9 +130,8 @@ class ActivatedRows:
     shape: tuple[int, ...]
     refusal: BadInput | None = None
 
-    @staticmethod
-    def dense(phi: Map, weight: Tensor, u: Tensor) -> ActivatedRows:
-        return ActivatedRows(phi, Dense(weight), u, (-1, u.shape[1]))
+    def __call__(self, z: Tensor) -> Tensor:
+        return self.phi(self.product(z) + self.u)
 
     def as_states(self, z: Tensor) -> Tensor:
         """(n, d) in the shape that W takes."""
@@ -135,23 +146,20 @@ class ActivatedRows:
         self.require_splittable()
         with torch.no_grad():
             h = self.product(z) + self.u
-        with torch.enable_grad():
-            inner = h.requires_grad_()
-            slopes = torch.autograd.grad(self.phi(inner).sum(), inner)[0]
-        return ActivatedRows(Slopes(slopes), self.linear.transposed(), g, self.shape)
+        return ActivatedRows(Slopes(slopes_at(self.phi, h)), self.linear.transposed(), g, self.shape)
 
     @torch.no_grad()
     def require_splittable(self) -> None:
-        """`BadInput` where there is a refusal, or numbers of φ(h) change when others of h do: half of them are moved.
+        """Raise `BadInput` where the map cannot be split, or φ is not element-wise: moving half of h changes the other half.
 
-        A splitting takes one slope for each number for the Jacobian of φ: of another φ gradients would be wrong.
+        A splitting takes one slope per number for the Jacobian of φ: with another φ gradients would be wrong.
         """
         if self.refusal is not None:
             raise self.refusal
         if isinstance(self.phi, Slopes):
             return
         index = torch.arange(self.u.numel(), device=self.u.device)
-        moved = (index * 2654435761 // 32768 % 2 == 0).reshape(self.u.shape)  # a pattern without one
+        moved = (index * 2654435761 // 32768 % 2 == 0).reshape(self.u.shape)  # a pattern without a period
         h = self.u.detach() + torch.sin(index.reshape(self.u.shape).to(self.u.dtype))
         try:
             before, after = (self.phi(v) for v in (h, torch.where(moved, h + 1.0, h)))
@@ -161,14 +169,12 @@ class ActivatedRows:
                 f"sample, {tuple(h.shape)}, and there it fails: {error}. For a phi that takes axes apart use Anderson()."
             ) from error
         if before.shape != h.shape:
-            raise BadInput(
-                f"phi must be element-wise: it made {tuple(before.shape)} of numbers of shape {tuple(h.shape)}."
-            )
+            raise BadInput(f"phi must be element-wise: it made shape {tuple(before.shape)} of {tuple(h.shape)}.")
         rounding = 8.0 * torch.finfo(before.dtype).eps
         scale = float(torch.nan_to_num(before, posinf=0.0, neginf=0.0).abs().max())
         kept = before[~moved], after[~moved]
-        if not torch.allclose(*kept, rtol=rounding, atol=rounding * scale, equal_nan=True):
-            count = int((~torch.isclose(*kept, rtol=rounding, atol=rounding * scale, equal_nan=True)).sum())
+        count = int((~torch.isclose(*kept, rtol=rounding, atol=rounding * scale, equal_nan=True)).sum())
+        if count:
             raise BadInput(
                 f"phi must be element-wise: {count} of {len(kept[0])} numbers of its image changed when other numbers did, as "
                 "with softmax or a norm, and a splitting's gradient would be wrong. Use an activation such as torch.relu, or "
@@ -176,52 +182,48 @@ class ActivatedRows:
                 changed=count,
             )
 
-    def __call__(self, z: Tensor) -> Tensor:
-        return self.phi(self.product(z) + self.u)
-
-    @property
-    def structure(self) -> ActivatedRows:
-        return self
-
 
 @dataclass(frozen=True)
 class Splitting(ABC):
-    """A way to split z = φ(W z + u): another map T of the same shape, and what its fixed point says of z.
+    """A way to split z = φ(W z + u): another map T of the same shape, and z as a function of its fixed point.
 
-    `alpha` is the size of its steps; None lets W choose. `solver` iterates T.
+    Args:
+        alpha: The size of its steps; None derives it from W.
+        solver: The solver that iterates T.
+
+    Raises:
+        BadInput: An argument cannot be used.
     """
 
     alpha: float | None = 1.0
     solver: Solver = Anderson()  # noqa: RUF009 (a frozen value)
 
     def __post_init__(self) -> None:
-        if self.alpha is not None and not 0.0 < as_number(self.alpha) < float("inf"):
-            raise BadInput(f"The alpha of {type(self).__name__} must be a positive number, got {self.alpha!r}.")
+        require(self, "alpha", "a positive number", self.alpha is None or 0.0 < as_number(self.alpha) < math.inf)
         if not isinstance(self.solver, Solver):
             raise BadInput(f"The solver of {type(self).__name__} must be a Solver, got {self.solver!r}.")
 
     @abstractmethod
-    def split(self, f: ActivatedRows, like: Tensor) -> Split:
-        """T for f and states like `like`, (n, d)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """v ↦ T(v) on (n, d), and z of v."""
-
-    step: Map
-    state: Map
+    def split(self, f: ActivatedRows, like: Tensor) -> tuple[Map, Map]:
+        """v ↦ T(v) of `f`, for states like `like`, (n, d); and z as a function of v."""
 
 
 @dataclass(frozen=True)
 class PeacemanRachford(Splitting):
-    """Peaceman–Rachford: T(v) = (2 R_W − I)(2 R_φ − I) v, z = R_φ(v). One product with (I + α(I − W))⁻¹ a step.
+    """Peaceman–Rachford: T(v) = (2 R_W − I)(2 R_φ − I) v, z = R_φ(v). One product with (I + α(I − W))⁻¹ per step.
 
-    It contracts for every α > 0 where I − W is strongly monotone. None takes 1/‖I − W‖₂, the best α for the worst W of that
-    norm; 1 was quicker wherever we tried. With another α than 1, φ must be positively homogeneous, such as ReLU.
+    It contracts for every α > 0 where I − W is strongly monotone.
+
+    Args:
+        alpha: α. None takes 1/‖I − W‖₂, the best α for the worst W of that norm; 1 was quicker wherever we tried. With another
+            α than 1, φ must be positively homogeneous, such as ReLU.
+        solver: The solver that iterates T.
+
+    Raises:
+        BadInput: An argument cannot be used.
     """
 
-    def split(self, f: ActivatedRows, like: Tensor) -> Split:
+    def split(self, f: ActivatedRows, like: Tensor) -> tuple[Map, Map]:
         alpha, prox = _alpha_and_prox(self, f, like, lambda norm, _: 1.0 / norm)
         resolvent = f.linear.resolvent(alpha, f.as_states(like))
         shift = alpha * f.u
@@ -231,66 +233,61 @@ class PeacemanRachford(Splitting):
             half = resolvent(f.as_states(reflected + shift)).reshape(v.shape)
             return 2.0 * half - reflected
 
-        return Split(step, prox)
+        return step, prox
 
 
 @dataclass(frozen=True)
 class ForwardBackward(Splitting):
-    """Forward–backward: T(z) = R_φ((1 − α) z + α(W z + u)). One product with W a step, and nothing to invert.
+    """Forward–backward: T(z) = R_φ((1 − α) z + α(W z + u)). One product with W per step, and no inverse.
 
-    Plain steps of it converge for α below 2 m/‖I − W‖², m the strong monotonicity; None takes half of that (1 at most), and
-    `solver` makes up for what is lost. With another α than 1, φ must be positively homogeneous, such as ReLU. For a W that is
-    far from the identity, `PeacemanRachford` takes far fewer steps.
+    Its plain steps converge for α below 2 m/‖I − W‖², m the strong monotonicity. For a W far from the identity,
+    `PeacemanRachford` takes far fewer steps.
+
+    Args:
+        alpha: α. None takes half of that bound (1 at most), and `solver` makes up for the smaller steps. With another α than
+            1, φ must be positively homogeneous, such as ReLU.
+        solver: The solver that iterates T.
+
+    Raises:
+        BadInput: An argument cannot be used.
     """
 
     alpha: float | None = None
 
-    def split(self, f: ActivatedRows, like: Tensor) -> Split:
+    def split(self, f: ActivatedRows, like: Tensor) -> tuple[Map, Map]:
         alpha, prox = _alpha_and_prox(self, f, like, lambda norm, least: min(max(least, 0.05) / norm**2, 1.0))
-
-        def step(z: Tensor) -> Tensor:
-            image = f.product(z) + f.u
-            return prox(torch.lerp(z, image, alpha))
-
-        return Split(step, lambda z: z)
+        return lambda z: prox(torch.lerp(z, f.product(z) + f.u, alpha)), lambda z: z
 
 
 def _alpha_and_prox(
     splitting: Splitting, f: ActivatedRows, like: Tensor, default: Callable[[float, float], float]
 ) -> tuple[float, Map]:
+    """α, and R_φ for it; `default` gives α from (‖I − W‖₂, m)."""
     f.require_splittable()
-    if splitting.alpha == 1.0:
-        return 1.0, f.phi
-    slopes = slopes_of(f.phi, like)
+    alpha, name = splitting.alpha, type(splitting).__name__
+    slopes = None if alpha == 1.0 else slopes_of(f.phi, like)
     if slopes is None:
-        if splitting.alpha is not None:
-            raise BadInput(
-                f"With a φ that is not positively homogeneous {type(splitting).__name__} takes alpha=1, not {splitting.alpha}."
-            )
+        if alpha not in (None, 1.0):
+            raise BadInput(f"With a φ that is not positively homogeneous {name} takes alpha=1, not {alpha}.")
         return 1.0, f.phi
-    alpha = splitting.alpha
     if alpha is None:
         sample = like[:1] if -1 in f.shape else like  # W takes one sample wherever it takes any number of them
         norm, least = bounds(f.linear, f.as_states(sample))
         if norm <= torch.finfo(like.dtype).eps:
             raise BadInput(
-                f"alpha=None of {type(splitting).__name__} takes alpha from the norm of I − W, which is {norm:.1e}: W is the "
-                f"identity, to rounding. Pass a number, {type(splitting).__name__}(alpha=1.0), or a smaller W.",
+                f"alpha=None of {name} takes alpha from the norm of I − W, which is {norm:.1e}: W is the identity, to "
+                f"rounding. Pass a number, {name}(alpha=1.0), or a smaller W.",
                 norm=norm,
             )
         alpha = default(norm, least)
     positive, negative = (s / ((1.0 - alpha) * s + alpha) for s in slopes)
-
-    def prox(v: Tensor) -> Tensor:
-        return torch.where(v > 0, positive, negative) * v
-
-    return alpha, prox
+    return alpha, lambda v: torch.where(v > 0, positive, negative) * v
 
 
-def slopes_of(phi: Callable[[Tensor], Tensor], like: Tensor) -> tuple[Tensor, Tensor] | None:
+def slopes_of(phi: Map, like: Tensor) -> tuple[Tensor, Tensor] | None:
     """(φ(1), −φ(−1)), the slopes of a positively homogeneous φ right and left of 0; None for another φ.
 
-    Slopes that a φ carries for every number by itself (`Slopes`) are those on both sides.
+    The slopes of `Slopes` are the same on both sides.
     """
     own = getattr(phi, "slopes", None)
     if isinstance(own, Tensor):
@@ -299,7 +296,7 @@ def slopes_of(phi: Callable[[Tensor], Tensor], like: Tensor) -> tuple[Tensor, Te
     with torch.no_grad():
         try:
             right, left, image = phi(points[4:5]), -phi(points[1:2]), phi(points)
-        except (RuntimeError, IndexError):  # one with parameters for each number has no two slopes for all of them
+        except (RuntimeError, IndexError):  # a φ with parameters for each number has no two slopes for all of them
             return None
         wanted = torch.where(points > 0, right, left) * points
         same = torch.allclose(image, wanted, rtol=1e-4, atol=1e-6)

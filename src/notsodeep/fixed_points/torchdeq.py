@@ -1,7 +1,7 @@
-"""Models written for torchdeq, on our solvers: `get_deq` and `reset_deq` under the same names, called the same way.
+"""`get_deq` and `reset_deq` of torchdeq, called the same way, on our solvers.
 
-``from notsodeep.fixed_points.torchdeq import get_deq, reset_deq`` takes the place of ``from torchdeq import …``. It needs no
-torchdeq. docs/torchdeq.md says what differs.
+``from notsodeep.fixed_points.torchdeq import get_deq, reset_deq`` takes the place of ``from torchdeq import …``. It does not
+need torchdeq. docs/torchdeq.md lists the differences.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -24,26 +23,54 @@ from notsodeep.fixed_points.fixed_point import StateMap
 from notsodeep.fixed_points.graph import Graph
 from notsodeep.fixed_points.jacobian import spectral_radius
 from notsodeep.fixed_points.layout import Layout, Map
-from notsodeep.fixed_points.loop import Rows, iterate
-from notsodeep.fixed_points.plan import Plan, without_autocast
+from notsodeep.fixed_points.loop import Context, Independence, iterate
+from notsodeep.fixed_points.plan import Plan, inside, without_autocast
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
 
+_UNKNOWN = 1e8  # torchdeq's residual before the first measurement
+_NONZERO = 1e-9  # added to a norm that something is divided by
 _SOLVERS, _MODES = ("fixed_point_iter", "simple_fixed_point_iter", "anderson", "broyden"), ("abs", "rel")
 _CHOICES = {
     "core": ("sliced", "indexing"), "f_solver": _SOLVERS, "b_solver": _SOLVERS, "f_stop_mode": _MODES, "b_stop_mode": _MODES,
 }  # fmt: skip
-_WHOLE = {
-    "f_max_iter": 0,
-    "b_max_iter": 0,
-    "eval_f_max_iter": 0,
-    "n_states": 1,
-    "sup_gap": -1,
-}  # with the least of each
+# Whole numbers, with the least value of each.
+_WHOLE = {"f_max_iter": 0, "b_max_iter": 0, "eval_f_max_iter": 0, "n_states": 1, "sup_gap": -1}
 # Options of torchdeq's command line that its get_deq never reads: they are for its norms, its losses and its users.
 _OTHERS = (
     "no_stat", "norm_type", "norm_no_scale", "norm_clip", "norm_clip_value", "norm_target_norm", "sn_n_power_iters", "gamma",
     "jac_loss_weight", "jac_loss_freq", "jac_incremental", "sradius_mode",
 )  # fmt: skip
+
+
+def get_deq(args: Any = None, **kwargs: Any) -> DEQLayer:
+    """The layer of torchdeq's function of this name, on our solvers.
+
+    Args:
+        args: torchdeq's options as a namespace, a dict or an object with attributes. Other names in it are ignored.
+        **kwargs: Options by name, which win over those in `args`. `hook_ift` is the same as `ift` here; those of torchdeq's
+            norms, losses and command line have no effect, as in its own `get_deq`.
+
+    Returns:
+        A module: ``z_list, info = deq(func, z_init)``.
+
+    Raises:
+        BadInput: A keyword is not known (with the nearest that is), or a value is out of range.
+    """
+    return DEQLayer(Options.read(args, kwargs))
+
+
+def reset_deq(model: nn.Module) -> None:
+    """Compute the weights of torchdeq's norms anew and drop the masks of its dropouts.
+
+    Args:
+        model: The module to go through.
+    """
+    for module in model.modules():
+        norm = getattr(module, "_deq_norm", None)
+        if norm is not None:
+            norm(module)
+        if callable(getattr(module, "reset_mask", None)):
+            module.mask = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -60,17 +87,19 @@ class Method:
     lam: float | None = None  # of torchdeq's Anderson; the ridge of ours is relative
 
     def plan(self, dtype: torch.dtype) -> Plan:
-        """What our loop is to do."""
-        anderson, broyden = self.name == "anderson", self.name == "broyden"
-        solver: Solver = Anderson(memory=self.m - 1, damping=self.tau) if anderson else Picard()
-        solver = Broyden(memory=self.LBFGS_thres or self.max_iter) if broyden else solver
-        tol = max(self.tol, torch.finfo(dtype).tiny)  # 0, in torchdeq, is for "all steps"
+        """The plan of our loop."""
+        solver: Solver = Picard()
+        if self.name == "anderson":
+            solver = Anderson(memory=self.m - 1, damping=self.tau)
+        elif self.name == "broyden":
+            solver = Broyden(memory=self.LBFGS_thres or self.max_iter)
+        tol = max(self.tol, torch.finfo(dtype).tiny)  # 0, in torchdeq, means "all steps"
         return Plan(solver, tol, self.stop_mode == "rel", self.max_iter, throw=False)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What `get_deq` was asked for, under torchdeq's names and with its defaults."""
+    """The options of `get_deq`, under torchdeq's names and with its defaults."""
 
     core: str = "sliced"
     f_solver: str = "fixed_point_iter"
@@ -94,7 +123,7 @@ class Options:
 
     @staticmethod
     def read(args: Any, keywords: Mapping[str, Any]) -> Options:
-        """The options in `args`, and in `keywords`, which win. Other names in `args` belong to the program that made it."""
+        """The options in `args`, and in `keywords`, which win. Other names in `args` are ignored."""
         known = [field.name for field in fields(Options)]
         _require_known(keywords, [*known, *_OTHERS], "get_deq")
         if type(args).__name__ == "DEQConfig":  # torchdeq's own
@@ -122,10 +151,10 @@ class Options:
             given = getattr(self, name)
             if not isinstance(given, list | tuple | range) or not all(map(is_whole, given)):
                 raise BadInput(f"{name} must be a list of whole numbers, as in {name}=[10, 20]; got {given!r}.")
-        self.states(self.f_max_iter)  # looks at the rest
+        self.states(self.f_max_iter)  # checks the rest
 
     def forward(self, training: bool, solver_kwargs: Mapping[str, Any]) -> Method:
-        """The solve of a call. What is meant for another solver changes nothing."""
+        """The solver of one call; arguments for another solver are ignored."""
         if not isinstance(solver_kwargs, Mapping):
             raise BadInput(f"solver_kwargs must be a dict, got {type(solver_kwargs).__name__}.")
         more = dict(solver_kwargs)
@@ -171,7 +200,7 @@ def _require_tau(tau: Any) -> None:
 
 
 def _require_known(given: Iterable[str], known: Iterable[str], what: str) -> None:
-    """`BadInput` with the nearest known name for one that is not known."""
+    """Raise `BadInput`, with the nearest known name, for a name that is not known."""
     names = sorted(known)
     for name in given:
         if name not in names:
@@ -180,39 +209,8 @@ def _require_known(given: Iterable[str], known: Iterable[str], what: str) -> Non
             raise BadInput(f"{what} has no option {name!r}; {hint}")
 
 
-_UNKNOWN = 1e8  # what torchdeq calls a residual that was never measured
-_NONZERO = 1e-9  # added to a norm that something is divided by
-
-
-def get_deq(args: Any = None, **kwargs: Any) -> DEQLayer:
-    """The layer that torchdeq's function of this name gives, on our solvers.
-
-    Args:
-        args: torchdeq's options as a namespace, a dict or an object with attributes. Other names in it are left alone.
-        **kwargs: Options by name, which win over those in `args`. `hook_ift` is the same as `ift` here; those of torchdeq's
-            norms, losses and command line are accepted and mean nothing, nor do they in its own `get_deq`.
-
-    Returns:
-        A module: ``z_list, info = deq(func, z_init)``.
-
-    Raises:
-        BadInput: For a keyword that is not known, with the nearest that is, and for values that make no sense.
-    """
-    return DEQLayer(Options.read(args, kwargs))
-
-
-def reset_deq(model: nn.Module) -> None:
-    """Compute the weights of torchdeq's norms anew and drop the masks of its dropouts, wherever `model` has them."""
-    for module in model.modules():
-        norm = getattr(module, "_deq_norm", None)
-        if norm is not None:
-            norm(module)
-        if callable(getattr(module, "reset_mask", None)):
-            module.mask = None  # type: ignore[assignment]
-
-
 class DEQLayer(nn.Module):
-    """z = func(z) as `get_deq` describes it. It has no weights of its own; `training` says whether a gradient is wanted."""
+    """z = func(z) as `get_deq` describes it. It has no weights; a gradient is wanted in training mode."""
 
     def __init__(self, options: Options) -> None:
         super().__init__()
@@ -227,13 +225,13 @@ class DEQLayer(nn.Module):
         sradius_mode: bool = False,
         backward_writer: Callable[[dict[str, Tensor]], object] | None = None,
     ) -> tuple[list[Any], dict[str, Tensor]]:
-        """Solve z = func(z) from `z_init`; never an error where that does not converge.
+        """Solve z = func(z) from `z_init`; a solve that does not converge raises nothing.
 
         Args:
             func: z ↦ a tensor of its shape; for a state of several tensors, (z_1, z_2, …) ↦ a tuple or list of theirs.
-            z_init: A tensor, or a tuple or list of tensors. The first axis counts samples, also of a tensor that has no other.
+            z_init: A tensor, or a tuple or list of tensors. The first axis counts samples, even if it is the only one.
             solver_kwargs: For this call: `f_max_iter`, `tau` (damping), `m` (iterates that Anderson keeps), `LBFGS_thres`
-                (terms that Broyden keeps). `lam` means nothing here: our ridge is relative.
+                (terms that Broyden keeps). `lam` has no effect: our ridge is relative.
             sradius_mode: In eval mode, whether to compute the spectral radius of ∂func/∂z at the solution.
             backward_writer: Called with the statistics of the backward solve, where there is one.
 
@@ -243,7 +241,7 @@ class DEQLayer(nn.Module):
             step of the lowest) and sradius.
 
         Raises:
-            BadInput: For options that cannot be had, and a func that changes its state's shape, or the state in place.
+            BadInput: An option cannot be used, or func changes its state's shape, or the state in place.
         """
         step, z = _of_matrices(func, z_init)
         options, unpack = self.options, step.layout.unpack
@@ -269,7 +267,7 @@ class DEQLayer(nn.Module):
 
 
 def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tensor]:
-    """func as a map of (n, d) matrices, in the autocast of now whatever the solver works in, and the start."""
+    """func as a map of (n, d) matrices, in the present autocast state whatever the solver works in, and the start."""
     if not callable(func) or not isinstance(z_init, Tensor | list | tuple):
         kinds = f"{type(func).__name__} and {type(z_init).__name__}"
         raise BadInput(f"func must be a function, z_init a tensor or a tuple or list of tensors; got {kinds}.")
@@ -277,30 +275,24 @@ def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tenso
     layout = Layout.of(start, axes=1)
     z = layout.pack(start).detach().clone()
     kind = z.device.type
-    dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
-
-    def of_state(state: Any) -> Any:
-        with torch.autocast(kind, dtype=dtype) if enabled else nullcontext():
-            return func(state) if isinstance(state, Tensor) else func(*state)
-
-    return StateMap(of_state, layout, (), ()), z
-
-
-def _damped(f: Map, tau: float) -> Map:
-    return f if tau == 1.0 else lambda z: torch.lerp(z, f(z), tau)
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        func = inside(lambda: torch.autocast(kind, dtype=dtype), func)
+    return StateMap(lambda state: func(state) if isinstance(state, Tensor) else func(*state), layout, (), ()), z
 
 
 def _solve(f: Map, z: Tensor, method: Method, keep: Sequence[int] = ()) -> _Record:
-    """Iterate z, (n, d), as far as `method` goes: never an error, and no gradient."""
+    """Iterate z, (n, d), as far as `method` goes, without errors and without a gradient."""
+    damped = method.tau != 1.0 and "fixed_point_iter" in method.name
     # torchdeq's plain steps are those of the damped map, whose residuals it reports; its Anderson is damped by itself.
-    record = _Record(_damped(f, method.tau) if "fixed_point_iter" in method.name else f, z, method, keep)
+    record = _Record((lambda z: torch.lerp(z, f(z), method.tau)) if damped else f, z, method, keep)
     with torch.no_grad(), without_autocast(z.device.type):
         if method.name == "simple_fixed_point_iter":
             for _ in range(method.max_iter):
                 z = record(z)
         elif method.max_iter > 0:
-            # As torchdeq does, rows are taken for problems of their own without a look at them, or a word.
-            iterate(record, z, method.plan(z.dtype), rows=Rows.independent)
+            # Like torchdeq, treat rows as independent without a test or a warning.
+            iterate(record, z, method.plan(z.dtype), Context(rows=Independence.known))
     return record
 
 
@@ -323,7 +315,7 @@ class _Record:
         now = torch.stack([size, size / (scale + _NONZERO)])
         better = (now < self.lowest) | (method.name == "simple_fixed_point_iter")  # which returns its last state
         chosen = better[int(method.stop_mode == "rel")]
-        # torchdeq returns f of the best iterate; only by Broyden's method the iterate itself.
+        # torchdeq returns f of the best iterate; by Broyden's method the iterate itself.
         self.best = torch.where(chosen[:, None], z if method.name == "broyden" else image, self.best)
         self.lowest = torch.where(better, now, self.lowest)
         self.nstep = torch.where(chosen, count, self.nstep)
@@ -335,8 +327,8 @@ class _Record:
     def info(self) -> dict[str, Tensor]:
         """torchdeq's statistics.
 
-        Its traces begin with a column of 1e8, leave out Anderson's first two steps and are filled up to the length that they
-        would have after all steps; its simple solver's have the last step alone.
+        Its traces begin with a column of 1e8, leave out Anderson's first two steps and are padded to the length after all
+        steps; those of its simple solver have the last step alone.
         """
         unrecorded = 2 if self.method.name == "anderson" else 0
         shown = self.trace[:1] + self.trace[1 + unrecorded :]
@@ -349,9 +341,9 @@ class _Record:
 
 def _phantom(step: Map, z: Tensor, options: Options, count: int) -> list[Tensor]:
     """Damped steps that are differentiated: every `sup_gap`-th of them; without that those in `sup_loc`, and the last."""
-    damped, gap, states = _damped(step, options.tau), options.sup_gap, []
+    gap, states = options.sup_gap, []
     for k in range(1, count + 1):
-        z = damped(z)
+        z = step(z) if options.tau == 1.0 else torch.lerp(z, step(z), options.tau)
         if k % gap == 0 if gap > 0 else k in options.sup_loc:
             states.append(z)
     return states if gap > 0 else [*states, z]
@@ -374,9 +366,9 @@ def _exact(step: Map, z: Tensor, options: Options, writer: Callable[[dict[str, T
         found = _solve(transposed, start, method)
         if writer is not None:
             writer(found.info())
-        return torch.where(torch.isfinite(g).all(1)[:, None], found.best, torch.nan)  # a NaN is to be seen
+        return torch.where(torch.isfinite(g).all(1)[:, None], found.best, torch.nan)  # passes a NaN on
 
-    # A copy, so that the hook is not called by the products with J, which begin at the image itself.
+    # On a copy the hook is not called by the products with J, which begin at the image itself.
     out = graph.image.clone()
     if out.requires_grad:
         out.register_hook(solve)

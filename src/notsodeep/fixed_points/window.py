@@ -1,14 +1,15 @@
-"""The last few vectors of every sample, or their differences, as one tensor (n, k, d): what solvers that mix iterates remember.
+"""The last few vectors of every sample, or their differences, as one tensor (n, k, d): the memory of solvers that mix iterates.
 
-Written into one buffer, in place, where nothing is differentiated: a step then costs one pass over the new vector instead of a
-copy of all. Inside a gradient (`UnrolledAdjoint`) or a transform of `torch.func` the vectors are kept apart and stacked.
+Where nothing is differentiated they are written into one buffer, in place: a step then costs one pass over the new vector
+instead of a copy of all. Inside a gradient (`UnrolledAdjoint`) or a transform of `torch.func` the vectors are kept apart and
+stacked. After `push` only its result may be used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,49 +18,29 @@ from torch.nn import functional
 from notsodeep.fixed_points.capture import transforms_active
 
 
-class Window(Protocol):
-    """Vectors of n samples, k of them each."""
-
-    def push(self, v: Tensor) -> Self:
-        """With v, (n, d), added; the oldest leaves when it is full. The old window may no longer be used."""
-        ...
-
-    def stacked(self) -> Tensor:
-        """(n, k, d)."""
-        ...
-
-    def select(self, rows: Tensor) -> Self:
-        """The window of some of the samples."""
-        ...
-
-
-def window(like: Tensor, size: int) -> Window:
-    """An empty window for up to `size` vectors of the shape of `like`, (n, d)."""
-    if torch.is_grad_enabled() or transforms_active():
-        return _Kept((), size)
-    return _Written(like.new_empty(like.shape[0], size, like.shape[1]), 0)
-
-
-class _Written:
-    """A buffer whose slots are used in turn."""
+class WrittenWindow:
+    """A buffer, (n, size, d), whose slots are used in turn."""
 
     def __init__(self, buffer: Tensor, count: int) -> None:
         self.buffer, self.count = buffer, count
 
     def push(self, v: Tensor) -> Self:
+        """With v, (n, d), in place of the oldest when it is full."""
         self.buffer[:, self.count % self.buffer.shape[1]] = v
         self.count += 1
         return self
 
     def stacked(self) -> Tensor:
+        """(n, k, d)."""
         return self.buffer[:, : self.count]
 
     def select(self, rows: Tensor) -> Self:
+        """The window of some of the samples."""
         return type(self)(self.buffer[rows], self.count)
 
 
-class _Kept:
-    """Tensors of their own, newest last."""
+class KeptWindow:
+    """The same in separate tensors, newest last."""
 
     def __init__(self, vectors: tuple[Tensor, ...], size: int) -> None:
         self.vectors, self.size = vectors, size
@@ -74,34 +55,17 @@ class _Kept:
         return type(self)(tuple(v[rows] for v in self.vectors), self.size)
 
 
-class Differences(Protocol):
-    """A window of the differences of vectors to their successors, and the last vector."""
-
-    def push(self, vectors: Sequence[Tensor]) -> Self:
-        """With more vectors, (n, d) each, that follow the last one. The old one may no longer be used."""
-        ...
-
-    def stacked(self) -> Tensor:
-        """(n, k, d)."""
-        ...
-
-    def products(self) -> tuple[Tensor, Tensor]:
-        """Of the differences with the last vector, (n, k), and with each other, (n, k, k)."""
-        ...
-
-    def select(self, rows: Tensor) -> Self:
-        """The differences of some of the samples."""
-        ...
+Window = WrittenWindow | KeptWindow
 
 
-def differences(first: Tensor, size: int) -> Differences:
-    """The last `size` differences of vectors that begin with `first`, (n, d)."""
+def window(like: Tensor, size: int) -> Window:
+    """An empty window for up to `size` vectors of the shape of `like`, (n, d)."""
     if torch.is_grad_enabled() or transforms_active():
-        return _KeptDifferences(first, (), size)
-    return _WrittenDifferences(first, first.new_empty(first.shape[0], size, first.shape[1]), 0)
+        return KeptWindow((), size)
+    return WrittenWindow(like.new_empty(like.shape[0], size, like.shape[1]), 0)
 
 
-class _WrittenDifferences:
+class WrittenDifferences:
     """The last vector, `count` differences in a buffer whose slots are used in turn, and their products with each other."""
 
     def __init__(
@@ -110,6 +74,7 @@ class _WrittenDifferences:
         self.last, self.buffer, self.count, self.fresh, self.gram = last, buffer, count, fresh, gram
 
     def push(self, vectors: Sequence[Tensor]) -> Self:
+        """With the differences of more vectors, (n, d) each, that follow the last one."""
         for before, after in pairwise((self.last, *vectors)):
             slot = self.count % self.buffer.shape[1]
             torch.sub(after, before, out=self.buffer[:, slot])
@@ -119,9 +84,11 @@ class _WrittenDifferences:
         return self
 
     def stacked(self) -> Tensor:
+        """(n, k, d)."""
         return self.buffer[:, : self.count]
 
     def products(self) -> tuple[Tensor, Tensor]:
+        """Of the differences with the last vector, (n, k), and with each other, (n, k, k)."""
         held = self.stacked()
         k, fresh = held.shape[1], tuple(dict.fromkeys(self.fresh))
         if self.gram is None or len(fresh) == k:
@@ -134,12 +101,13 @@ class _WrittenDifferences:
         return _along(self.last, held), self.gram
 
     def select(self, rows: Tensor) -> Self:
+        """The differences of some of the samples."""
         gram = None if self.gram is None else self.gram[rows]
         return type(self)(self.last[rows], self.buffer[rows], self.count, self.fresh, gram)
 
 
-class _KeptDifferences:
-    """The last vector, and the differences as tensors of their own, newest last."""
+class KeptDifferences:
+    """The same in separate tensors, newest last."""
 
     def __init__(self, last: Tensor, kept: tuple[Tensor, ...], size: int) -> None:
         self.last, self.kept, self.size = last, kept, size
@@ -159,9 +127,17 @@ class _KeptDifferences:
         return type(self)(self.last[rows], tuple(v[rows] for v in self.kept), self.size)
 
 
-def _along(v: Tensor, held: Tensor) -> Tensor:
-    """The products of v, (n, d), with each of those held, (n, k, d).
+Differences = WrittenDifferences | KeptDifferences
 
-    A row times a matrix: faster than a matrix times a column, and than several rows, which must be copied together first.
-    """
+
+def differences(first: Tensor, size: int) -> Differences:
+    """The last `size` differences of vectors that begin with `first`, (n, d)."""
+    if torch.is_grad_enabled() or transforms_active():
+        return KeptDifferences(first, (), size)
+    return WrittenDifferences(first, first.new_empty(first.shape[0], size, first.shape[1]), 0)
+
+
+def _along(v: Tensor, held: Tensor) -> Tensor:
+    """The products of v, (n, d), with each of those held, (n, k, d)."""
+    # A row times a matrix: faster than a matrix times a column, and than several rows, which must be copied together first.
     return torch.bmm(v[:, None], held.mT)[:, 0]

@@ -119,8 +119,10 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
 
 def deviations(tau: Any, name: str) -> Tensor:
     """`tau` as numbers ≥ 0 of a size that kernels are computed with, in float64, or `BadInput`."""
-    real(tau, name)
-    found = torch.as_tensor(tau, dtype=torch.float64)  # not detached: moments are differentiable in τ
+    checked = real(tau, name, dtype=torch.float64)
+    found = (
+        tau.to(torch.float64) if isinstance(tau, Tensor) else checked
+    )  # not detached: moments are differentiable in τ
     if found.numel() and not (float(found.min()) >= 0.0 and float(found.max()) <= LARGEST_NORM):
         raise BadInput(
             f"{name} must be deviations from 0 to {LARGEST_NORM:.0e}, got values from {float(found.min()):.4g} to "

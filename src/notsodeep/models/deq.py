@@ -164,7 +164,7 @@ class DEQ(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             weight, u = self.terms(x.reshape(-1, self.in_features))
             start = self._swept(weight, u)
-            found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, _SUBJECT)
+            found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, what=_SUBJECT)
             return replace(found, value=self._as_features(found.value, x))
 
     def features(self, x: Tensor) -> Tensor:

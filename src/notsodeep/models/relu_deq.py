@@ -136,7 +136,7 @@ class ReluDEQ(nn.Module):
             chain = longest_chain(self.W)
             start = torch.relu(u) if chain is None else self._swept(u, chain)
             what = Subject("The equilibrium of the ReluDEQ", " Or make W smaller: with ‖W‖ < 1 plain steps converge.")
-            found = equilibrium(self.step, start, (self.W, u), self.plan, self.adjoint, what)
+            found = equilibrium(self.step, start, (self.W, u), self.plan, self.adjoint, what=what)
             z = found.value if chain is None else start
             return replace(found, value=z.reshape(*x.shape[:-1], self.width))
 

@@ -66,7 +66,7 @@ def sharp_kernel(
     kept = min(count(directions, "directions", least=0), data.shape[1])
     factor = SharpFactor(net, SharpStatistics(squared_norms(wide), leading_directions(wide, kept)), kernel, tau0)
     check_range(factor.diagonal, data.dtype, f"The {factor.kernel} kernel of {net}")
-    return factor.rows(wide).operator(factor.core, data)
+    return factor.operator(data)
 
 
 @torch.no_grad()
@@ -285,8 +285,18 @@ class SharpFactor:
     def rows(self, x: Tensor) -> FactorRows:
         """U and d_i = K_ii − u_iᵀ C u_i of any samples: the diagonal of the kernel is exact."""
         norms2 = squared_norms(x)
-        sizes = [*map(len, self._weights), 1]
-        constant, linear, quadratic, exact = tabulated(self._table, norms2, _CALLS).split(sizes, dim=1)
+        return self._rows(x, norms2, tabulated(self._table, norms2, _CALLS))
+
+    def operator(self, x: Tensor) -> LowRankPlusDiagonal:
+        """The kernel of some samples; a table for one call is worth making only for many."""
+        wide = x.to(torch.float64)
+        norms2 = squared_norms(wide)
+        few = len(x) <= SAMPLE and not x.is_cuda
+        functions = self._table.call(norms2) if few else tabulated(self._table, norms2)
+        return self._rows(wide, norms2, functions).operator(self.core, x)
+
+    def _rows(self, x: Tensor, norms2: Tensor, functions: Tensor) -> FactorRows:
+        constant, linear, quadratic, exact = functions.split([*map(len, self._weights), 1], dim=1)
         along = (x @ self.directions.to(x)).to(torch.float64)
         squares = squares_along(along, norms2, self.features)
         narrow = torch.cat([constant, (quadratic[:, :, None] * squares[:, None, :]).flatten(1)], dim=1)

@@ -1,4 +1,4 @@
-"""What a solution holds beside its value: kept states, what f returned beside its own, how the backward pass went."""
+"""Kept states, the second value of f, and the report of the backward pass in a solution."""
 
 import pytest
 import torch
