@@ -1,6 +1,6 @@
 """Docstrings of the public surface: every parameter, what is returned and what is raised is listed.
 
-`python -m tests.docs.test_docstrings` prints the names that do not comply, for `NOT_YET`.
+`python -m tests.docs.test_docstrings` prints the names that do not comply.
 """
 
 import ast
@@ -19,46 +19,6 @@ import notsodeep as nsd
 NAMESPACES = (
     "kernels", "fixed_points", "training", "theory", "models", "matching", "advice", "estimators", "data", "separation",
 )  # fmt: skip
-
-NOT_YET = frozenset(
-    [
-        "Anderson",
-        "Broyden",
-        "Centred",
-        "ImplicitAdjoint",
-        "Picard",
-        "activation",
-        "custom",
-        "kernels.KernelTile",
-        "kernels.SharpStatistics",
-        "fixed_points.Activated",
-        "fixed_points.CircularConvolution",
-        "fixed_points.Dense",
-        "fixed_points.Exporting",
-        "fixed_points.ForwardBackward",
-        "fixed_points.OneStepAdjoint",
-        "fixed_points.Operator",
-        "fixed_points.PeacemanRachford",
-        "fixed_points.PhantomAdjoint",
-        "fixed_points.Preconditioned",
-        "fixed_points.Solution",
-        "fixed_points.Splitting",
-        "fixed_points.Steps",
-        "fixed_points.Written",
-        "fixed_points.jacobian_penalty",
-        "fixed_points.spectral_radius",
-        "models.jacobian_penalty",
-        "models.spectral_radius",
-        "advice.Evidence",
-        "advice.LeftOut",
-        "advice.Race",
-        "advice.Runner",
-        "separation.Chirps",
-        "separation.Steep",
-    ]
-)
-"""Names whose docstrings are still to be completed. This list only shrinks: a name that complies must leave it."""
-
 
 def public():
     """Each function and class of the surface under its first name."""
@@ -173,14 +133,7 @@ def problems(value):
 @pytest.mark.parametrize("name", PUBLIC)
 def test_arguments_returns_and_raises_are_listed(name):
     missing = problems(PUBLIC[name])
-    if name in NOT_YET:
-        assert missing, f"{name} complies now: take it off NOT_YET."
-    else:
-        assert not missing, f"the docstring of {name} lacks {', '.join(missing)}"
-
-
-def test_the_list_of_exceptions_names_what_there_is():
-    assert set(PUBLIC) >= NOT_YET
+    assert not missing, f"the docstring of {name} lacks {', '.join(missing)}"
 
 
 SHORT = '''

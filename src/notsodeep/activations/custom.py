@@ -90,7 +90,19 @@ def _meshes(_phi: Custom, _witness: bytes) -> dict[int, Mesh]:
 
 
 def custom(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
-    """`function` as an activation. Its kinks are found on [−64, 64] unless they are given."""
+    """`function` as an activation.
+
+    Args:
+        function: An element-wise torch function.
+        kinks: Where it or its slope jumps; looked for on [−64, 64] by default.
+        name: Its name in messages and files; that of the function by default.
+
+    Returns:
+        The activation; a `NumericsWarning` says where its kernels may be inaccurate.
+
+    Raises:
+        BadInput: It is not element-wise, or the kinks are not finite numbers.
+    """
     activation = look_at(function, kinks, name)
     if said := doubt_about(activation):
         warnings.warn(said, NumericsWarning, stacklevel=2)

@@ -50,8 +50,18 @@ _MORE_THAN_WORDS = re.compile(r"[^\w\s:]|\d\s*[xX]|[^\x00-\x7f]")
 
 
 def activation(spec: ActivationLike) -> Activation:
-    """An activation from a name ("relu", "leaky_relu:0.1", "hard_tanh:0.76,1.2"), an expression in x ("x*tanh(x)"), a value,
-    or a torch function."""
+    """The activation that `spec` describes.
+
+    Args:
+        spec: A name ("relu", "leaky_relu:0.1", "hard_tanh:0.76,1.2"), an expression in x ("x*tanh(x)"), an `Activation`, or an
+            element-wise torch function.
+
+    Returns:
+        The activation.
+
+    Raises:
+        BadInput: There is no such name, or `spec` is none of these.
+    """
     if isinstance(spec, Activation):
         return spec
     if isinstance(spec, str):

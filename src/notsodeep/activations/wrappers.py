@@ -58,7 +58,12 @@ class Wrapper(Activation):
 
 @dataclass(frozen=True)
 class Centred(Wrapper):
-    """φ(x) − offset. With offset = E[φ(τ*ξ)] it is the centred activation that the theorems ask for."""
+    """φ(x) − offset. With offset = E[φ(τ*ξ)] it is the centred activation that the theorems ask for.
+
+    Args:
+        inner: φ: a name, an `Activation`, or a torch function.
+        offset: The number that is taken off.
+    """
 
     offset: float
 

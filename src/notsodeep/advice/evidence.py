@@ -43,7 +43,12 @@ Predict = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An error on samples left out: its mean over the folds, and its standard error."""
+    """An error on samples left out.
+
+    Args:
+        mean: Its mean over the folds.
+        standard_error: The standard error of that mean.
+    """
 
     mean: float
     standard_error: float
@@ -69,7 +74,21 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Evidence:
-    """The measurements of one task; `rows` explains each of them."""
+    """The measurements of one task; `rows` explains each of them in a line.
+
+    Args:
+        net, explicit: The DEQ, and the network matched to it.
+        samples, of_samples: The number of samples used, and of those given.
+        features, outputs, classes: The numbers of features and of outputs, and whether these are classes.
+        largest_feature: The largest share of the variance of x that one feature holds.
+        conjugate_gap, tangent_gap: Relative distances of the two networks' kernels.
+        head_energy, directions, steps: How much of the label lies in the kernel's leading directions, how many directions hold
+            90 % of it (over n), and the steps of gradient descent that fit as much.
+        deq, matched, deq_half, deq_quarter: Errors of kernel regression with the DEQ's tangent kernel, with the matched
+            network's, and with the DEQ's on a half and a quarter of the samples.
+        neighbours, trees, metric: Errors of nearest neighbours, of a forest, and of a kernel with a learnt metric.
+        disagreement, steepness: Difference of the labels of nearest neighbours, and its slope's 95 % quantile over its median.
+    """
 
     net: Implicit
     explicit: Explicit

@@ -43,6 +43,17 @@ class Runner:
     """One kind of network at its best rate: the test loss of each seed, in units of the best constant's, and the cost.
 
     A network that diverged counts as the constant.
+
+    Args:
+        losses: The test loss of each seed, in units of the best constant's.
+        rate: The learning rate, the best of those tried.
+        widths: The widths of the layers.
+        parameters: The number of weights.
+        flops: FLOPs per sample and step.
+        total_flops: FLOPs of the whole training.
+        evaluations: Evaluations of the DEQ's map per equilibrium, a mean over the training.
+        unsolved: The share of samples whose equilibrium was not found.
+        diverged: How many seeds diverged.
     """
 
     losses: tuple[float, ...]
@@ -86,7 +97,12 @@ class Runner:
 
 @dataclass(frozen=True)
 class Race:
-    """The result of training both kinds on the same samples, at equal FLOPs."""
+    """The result of training both kinds on the same samples, at equal FLOPs.
+
+    Args:
+        deq, explicit: The two kinds.
+        trained_on, tested_on: Numbers of samples.
+    """
 
     deq: Runner
     explicit: Runner

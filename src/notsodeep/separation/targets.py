@@ -104,6 +104,9 @@ class Steep(Target):
 
     Args:
         dimension: d, from 1 to 1000.
+
+    Raises:
+        BadInput: d is out of range.
     """
 
     dimension: int
@@ -135,9 +138,12 @@ class Chirps(Target):
     """Σ_k sin(2π (f_k x + ½ r_k x²))/K on [0, 1]: like a sound of K tones that rise from f_k to f_k + r_k periods.
 
     Args:
-        starts: the frequencies f_k.
-        rises: the increases r_k, as many.
-        dimension: the number of coordinates.
+        starts: The frequencies f_k.
+        rises: The increases r_k, as many.
+        dimension: The number of coordinates.
+
+    Raises:
+        BadInput: There are not as many frequencies as increases, or they are not finite numbers.
     """
 
     starts: tuple[float, ...] = (4.0, 9.0, 17.0)

@@ -138,7 +138,13 @@ def _allocated(prepared: Prepared, results: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class KernelTile:
-    """The entries of the kernels in `rows` × `columns`; a kernel that was not asked for is None."""
+    """The entries of the kernels in `rows` × `columns`.
+
+    Args:
+        rows: The rows of the kernel that it covers.
+        columns: The columns.
+        conjugate, tangent, preactivation: The entries of each kernel; None for one that was not asked for.
+    """
 
     rows: slice
     columns: slice

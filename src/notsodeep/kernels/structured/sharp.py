@@ -188,6 +188,9 @@ class SharpStatistics:
     Args:
         norms2: ‖x_i‖², (n,): they give τ0, the range of τ, and tr K.
         directions: The leading directions of the samples, orthonormal columns (p, k).
+
+    Raises:
+        BadInput: A squared norm is negative, or there are none.
     """
 
     norms2: Tensor
