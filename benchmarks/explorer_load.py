@@ -189,9 +189,7 @@ def load(server, seconds):
             try:
                 status, body = (server.gaps if draw.random() < 0.3 else server.answer)(query, patience)
                 told = b"was stopped" in body
-                what = (
-                    "stopped at its budget, and told" if told else "answered" if status == 200 else f"status {status}"
-                )
+                what = "stopped at its budget, and told" if told else "answered" if status == 200 else f"status {status}"
             except TimeoutError:
                 what = "left early"
             counts[what] = counts.get(what, 0) + 1

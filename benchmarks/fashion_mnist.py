@@ -49,9 +49,7 @@ def main() -> None:
     scale_to_logits(deq, Batches(x, y, 1024, draw))
     nsd.fit(deq, Batches(x, y, 128, draw), EPOCHS, optimiser=torch.optim.Adam(deq.parameters(), lr=1e-2))
     trained = time.perf_counter() - began
-    print(
-        f"all weights, {EPOCHS} epochs: test accuracy {score(in_batches(deq, test_x), test_y):.4f} in {trained:.0f} s"
-    )
+    print(f"all weights, {EPOCHS} epochs: test accuracy {score(in_batches(deq, test_x), test_y):.4f} in {trained:.0f} s")
     began = time.perf_counter()
     compiled = nsd.compile_deq(deq, x, y)
     print(f"compiled in {time.perf_counter() - began:.0f} s: {score(in_batches(compiled.network, test_x), test_y):.4f}")

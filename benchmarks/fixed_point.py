@@ -85,8 +85,7 @@ def main(width=1024, batch=512):
         case.exact(case.x.double()).sum().backward()
         peers = {f"torchdeq {s} from {start}": Peer(phi, s, start, TOL) for s in SOLVERS for start in starts}
         hooks = {
-            f"torchdeq fixed_point_iter from {start}, hook": Peer(phi, SOLVERS[0], start, TOL, hook=True)
-            for start in starts
+            f"torchdeq fixed_point_iter from {start}, hook": Peer(phi, SOLVERS[0], start, TOL, hook=True) for start in starts
         }
         forward = {label: case.ours(label, False) for label in OURS} | {
             label: case.theirs(p, False) for label, p in peers.items()
@@ -94,9 +93,7 @@ def main(width=1024, batch=512):
         both = {label: case.ours(label, True) for label in OURS} | {
             label: case.theirs(p, True) for label, p in (peers | hooks).items()
         }
-        print(
-            f"\n{name}, {case.evaluations} evaluations: largest true residual; gradient's distance from the exact one"
-        )
+        print(f"\n{name}, {case.evaluations} evaluations: largest true residual; gradient's distance from the exact one")
         for label, call in both.items():
             error = case.gradient_error(call, case.deqs.get(label, case.deq))
             print(f"  {label}: {case.residual(forward.get(label, call)()):.1e}; {error:.1e}")

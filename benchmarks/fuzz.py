@@ -82,9 +82,7 @@ def refusals(verdicts):
         kinds[plain[:110]].append(verdict)
     for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
         proven, easy = sum(v.proven for v in members), sum(v.panels < 1000 and not v.proven for v in members)
-        print(
-            f"\nrefused {len(members)}, {proven} proven right, {easy} though 1,000 panels are enough for the oracle: {kind}"
-        )
+        print(f"\nrefused {len(members)}, {proven} proven right, {easy} though 1,000 panels are enough for the oracle: {kind}")
         print(f"    {min(members, key=lambda v: v.panels).line}")
 
 

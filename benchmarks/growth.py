@@ -63,9 +63,7 @@ def draw(found, options):
     figure, axes = plt.subplots(1, 2, figsize=(9.5, 4.2), layout="constrained")
     looks = {"x @ x.T": ("black", ":", "s")} | {
         name: look
-        for name, look in zip(
-            options.activations.split(","), (("#0072b2", "-", "o"), ("#d55e00", "--", "D")), strict=False
-        )
+        for name, look in zip(options.activations.split(","), (("#0072b2", "-", "o"), ("#d55e00", "--", "D")), strict=False)
     }
     for panel, (axis, curves) in zip(axes, found.items(), strict=True):
         for name, times in curves.items():
@@ -73,9 +71,7 @@ def draw(found, options):
             label = f"{name}{'' if '@' in name else ' DEQ, CK and NTK'}: {axis}^{exponent(times):.2f}"
             panel.loglog(list(times), list(times.values()), line, marker=marker, color=colour, label=label)
         other = "p" if axis == "n" else "n"
-        panel.set(
-            xlabel=f"{'samples' if axis == 'n' else 'features'} {axis}", ylabel="milliseconds" if axis == "n" else ""
-        )
+        panel.set(xlabel=f"{'samples' if axis == 'n' else 'features'} {axis}", ylabel="milliseconds" if axis == "n" else "")
         panel.set_title(f"{other} = {FIXED[options.device][other]}, {options.dtype}, {options.device}")
         ticks = list(found[axis]["x @ x.T"])[::2]
         panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])

@@ -135,21 +135,15 @@ def compare(options, folder: pathlib.Path, activation: str, precision: str, var_
     degree, layers, _ = cheapest(at["found"], probe, TARGET[precision])
     with np.load(at["found"]) as found:
         floor = errors(found[degrees[-1]][-1], probe)
-    print(
-        f"\n{activation} DEQ, σ_a² = {var_a:g}, n = {n}, p = {options.p}, {precision}: L = {layers}", end="", flush=True
-    )
+    print(f"\n{activation} DEQ, σ_a² = {var_a:g}, n = {n}, p = {options.p}, {precision}: L = {layers}", end="", flush=True)
     print(f", quadrature of degree {degree}" if degree else "")
-    print(
-        f"  ours against its deepest ({DEPTH[activation]} layers), {PROBE} samples, off the diagonal: {max(floor[:2]):.1e}"
-    )
+    print(f"  ours against its deepest ({DEPTH[activation]} layers), {PROBE} samples, off the diagonal: {max(floor[:2]):.1e}")
     own = [sys.executable, __file__, "--activation", activation, "--var-a", str(var_a), "--x", at["x"]]
     workers = [Worker("ours", [*own, "--worker", "ours", "--out", at["a"]], options.limit)]
     workers.append(Worker("x @ x.T (torch)", [*own, "--worker", "product", "--out", at["b"]], options.limit))
     run = [*peer, "--x", at["x"], "--layers", str(layers), "--degrees", str(degree), "--out", at["c"]]
     tile = ["--tile", "500" if activation == "relu" else "100"]
-    for form in (
-        ("steps", "whole", "tiles") if activation == "relu" else ("tiles",)
-    ):  # the others: degree² × n² numbers at once
+    for form in ("steps", "whole", "tiles") if activation == "relu" else ("tiles",):  # the others: degree² × n² numbers at once
         workers.append(Worker(f"peer, {form}", [*run, "--form", form, *tile], options.limit))
     spent = 0.0
     for _ in range(options.rounds):
@@ -197,9 +191,7 @@ def main() -> None:
     check = "import jax, neural_tangents"
     made = options.peer_python and pathlib.Path(options.peer_python).exists()
     if not made or subprocess.run([options.peer_python, "-c", check], capture_output=True).returncode:
-        raise SystemExit(
-            "--peer-python must have neural-tangents: see benchmarks/neural_tangents_peer.py for its making."
-        )
+        raise SystemExit("--peer-python must have neural-tangents: see benchmarks/neural_tangents_peer.py for its making.")
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])  # two threads for everyone, children included
     for case, var_a in itertools.product(options.cases, options.var_a):
         activation, precision = case.split(":")

@@ -42,10 +42,7 @@ def main():
             calls["by integration"] = integrated(x[:n])
         for name, milliseconds in best_times(calls, options.rounds).items():
             found.setdefault(name, {})[n] = milliseconds
-        print(
-            f"n = {n}: " + "; ".join(f"{name} {times[n]:.0f} ms" for name, times in found.items() if n in times),
-            flush=True,
-        )
+        print(f"n = {n}: " + "; ".join(f"{name} {times[n]:.0f} ms" for name, times in found.items() if n in times), flush=True)
     largest = INTEGRATED[-1]
     ratio = found["by integration"][largest] / found[TEXTS[0]][largest]
     print(f"{TEXTS[0]} at n = {largest}: {ratio:.1f} times faster than by integration")
@@ -66,10 +63,7 @@ def integrated(x):
         return torch.zeros_like(rho), torch.zeros_like(rho), torch.zeros_like(rho, dtype=torch.bool)
 
     def alone():
-        with (
-            mock.patch.object(Formula, "pieces", None),
-            mock.patch("notsodeep.gaussian.dual.long_series", none_known),
-        ):
+        with mock.patch.object(Formula, "pieces", None), mock.patch("notsodeep.gaussian.dual.long_series", none_known):
             return call()
 
     return alone

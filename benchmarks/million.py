@@ -68,9 +68,7 @@ def stage(name, into):
     yield
     into[name] = time.perf_counter() - started
     used, load = time.process_time() - cpu, os.getloadavg()[0]
-    print(
-        f"  {name:<34}{into[name]:8.1f} s  (processor {used:6.1f} s, load {load:.1f}, own memory {anonymous():.2f} GiB)"
-    )
+    print(f"  {name:<34}{into[name]:8.1f} s  (processor {used:6.1f} s, load {load:.1f}, own memory {anonymous():.2f} GiB)")
     sys.stdout.flush()
 
 
@@ -138,9 +136,7 @@ def main():
     try:
         free, needed = shutil.disk_usage(folder).free, 4 * options.n * options.p
         if free < 1.2 * needed:
-            sys.exit(
-                f"{folder} has {free / 2**30:.1f} GiB free; {1.2 * needed / 2**30:.1f} are needed. Choose --folder."
-            )
+            sys.exit(f"{folder} has {free / 2**30:.1f} GiB free; {1.2 * needed / 2**30:.1f} are needed. Choose --folder.")
         threads, times = torch.get_num_threads(), {}
         print(f"n = {options.n}, p = {options.p}, float32, {threads} threads, {needed / 2**30:.2f} GiB on disk")
         with stage("writing the data", times):

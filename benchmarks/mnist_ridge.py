@@ -33,9 +33,7 @@ def main():
         cross = kernel(net, x, x_test)
         wait(device)
         made = time.perf_counter()
-        print(
-            f"{options.activation} {name}, n = {len(x)}: kernels (train, and train against test) {made - started:.2f} s"
-        )
+        print(f"{options.activation} {name}, n = {len(x)}: kernels (train, and train against test) {made - started:.2f} s")
         targets = torch.nn.functional.one_hot(y, 10).to(gram) - 0.1
         scale, diagonal = float(gram.diagonal().mean()), gram.diagonal().clone()
         for ridge in map(float, options.ridges.split(",")):

@@ -29,17 +29,8 @@ def peer_version() -> str:
 class Peer:
     """A torchdeq layer with relative stopping; `start` is "zeros", as it is used, or "phi(u)", as ours starts."""
 
-    def __init__(
-        self, phi: Callable[[Tensor], Tensor], solver: str, start: str, tol: float, hook: bool = False
-    ) -> None:
-        settings = {
-            "f_solver": solver,
-            "b_solver": solver,
-            "f_tol": tol,
-            "b_tol": tol,
-            "f_max_iter": 60,
-            "b_max_iter": 60,
-        }
+    def __init__(self, phi: Callable[[Tensor], Tensor], solver: str, start: str, tol: float, hook: bool = False) -> None:
+        settings = {"f_solver": solver, "b_solver": solver, "f_tol": tol, "b_tol": tol, "f_max_iter": 60, "b_max_iter": 60}
         self.layer = get_deq(ift=True, hook_ift=hook, f_stop_mode="rel", b_stop_mode="rel", **settings)
         self.phi, self.start = phi, start
 

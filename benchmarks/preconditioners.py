@@ -48,9 +48,7 @@ def same_cost(n: int, raw: int) -> int:
     return next(r for r in range(1, n) if 2 * n**2 * r + 6 * n * r**2 >= wanted or r >= n // 2)
 
 
-def measure(
-    name: str, operator: TiledKernel, right: Tensor, choice: Preconditioning, passes: int, seconds: float
-) -> Row:
+def measure(name: str, operator: TiledKernel, right: Tensor, choice: Preconditioning, passes: int, seconds: float) -> Row:
     started = time.perf_counter()
     by = choice.of(operator)
     made = time.perf_counter()
@@ -81,9 +79,7 @@ def main() -> None:
     parser.add_argument("--activations", default="relu,tanh")
     parser.add_argument("--ridges", default="1e-1,1e-2,1e-3")
     asked = parser.parse_args()
-    print(
-        "| data | φ | kernel | ridge | preconditioner | rank | iterations | set-up s | solve s | total s, tiles not kept |"
-    )
+    print("| data | φ | kernel | ridge | preconditioner | rank | iterations | set-up s | solve s | total s, tiles not kept |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for name in asked.data.split(","):
         x, right = samples(name, asked.n)

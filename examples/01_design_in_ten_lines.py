@@ -19,6 +19,4 @@ print(found.summary())
 
 # %% The same thing seen through the kernels themselves.
 gap = nsd.relative_gap(nsd.tangent_kernel(deq, x), nsd.tangent_kernel(found.explicit, x))
-print(
-    f"The conjugate kernels differ by {found.measured.gap:.1e}; their tangent kernels, not designed for, by {gap:.1e}."
-)
+print(f"The conjugate kernels differ by {found.measured.gap:.1e}; their tangent kernels, not designed for, by {gap:.1e}.")

@@ -24,9 +24,7 @@ y = random.integers(3, size=N)
 x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(N, P))
 for start in range(0, N, CHUNK):
     labels = y[start : start + CHUNK]
-    x[start : start + CHUNK] = (
-        deviations[labels] * random.standard_normal((len(labels), P)) + 0.2 * labels[:, None]
-    ) / P**0.5
+    x[start : start + CHUNK] = (deviations[labels] * random.standard_normal((len(labels), P)) + 0.2 * labels[:, None]) / P**0.5
 x.flush()
 
 # %% The file is mapped, not read; the fit goes through it once, block by block.
@@ -36,9 +34,7 @@ net = nsd.Implicit("relu", var_a=0.2)
 for form in ("equivalent", "sharp"):
     fit = streamed_fit(net, x[train], y[train], form=form, ridge=1e-2)
     accuracy = np.mean(fit.predict(x[test]).argmax(1) == y[test])
-    print(
-        f"{form:<11} accuracy {accuracy:.1%}, log marginal likelihoods {fit.log_marginal_likelihood.numpy().round(1)}"
-    )
+    print(f"{form:<11} accuracy {accuracy:.1%}, log marginal likelihoods {fit.log_marginal_likelihood.numpy().round(1)}")
     print(f"{'':<11} largest eigenvalues of the {fit.n} × {fit.n} kernel: {fit.spectrum(4).numpy().round(2)}")
 
 # %% Several ridges in one pass; the likelihood chooses.

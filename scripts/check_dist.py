@@ -91,8 +91,5 @@ def problems(folder: Path) -> Iterator[str]:
 if __name__ == "__main__":
     dist = Path(sys.argv[1])
     wrong = list(problems(dist))
-    print(
-        "\n".join(wrong)
-        or ", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(dist.iterdir()))
-    )
+    print("\n".join(wrong) or ", ".join(f"{path.name} {path.stat().st_size / 1e6:.2f} MB" for path in sorted(dist.iterdir())))
     sys.exit(bool(wrong))

@@ -33,10 +33,7 @@ def main(wheel: Path) -> None:
         packages = next((folder / "env" / "lib").glob("python*/site-packages"))
         sizes = sorted(((megabytes(path), path.name) for path in packages.iterdir() if path.is_dir()), reverse=True)
         print("largest: " + ", ".join(f"{name} {size:.0f} MB" for size, name in sizes[:6]))
-        print(
-            f"all {sum(size for size, _ in sizes):.0f} MB, notsodeep {megabytes(packages / 'notsodeep'):.1f} MB",
-            flush=True,
-        )
+        print(f"all {sum(size for size, _ in sizes):.0f} MB, notsodeep {megabytes(packages / 'notsodeep'):.1f} MB", flush=True)
         shutil.copy(ROOT / "scripts" / "smoke.py", folder)
         subprocess.run([python, "smoke.py"], check=True, cwd=folder, env=clean)
 

@@ -75,6 +75,4 @@ def command_line() -> list[str]:
 if __name__ == "__main__":
     library()
     refused = command_line()
-    print(
-        f"notsodeep {nsd.__version__} in {Path(nsd.__file__).parent} works; told as missing: {', '.join(refused) or 'none'}"
-    )
+    print(f"notsodeep {nsd.__version__} in {Path(nsd.__file__).parent} works; told as missing: {', '.join(refused) or 'none'}")

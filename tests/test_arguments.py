@@ -41,8 +41,7 @@ def test_numbers_of_any_kind(value):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [math.nan, math.inf, 10**400, 1j, None, "much", [0.5], np.ones(2), torch.ones(2), torch.ones((), device="meta")],
+    "value", [math.nan, math.inf, 10**400, 1j, None, "much", [0.5], np.ones(2), torch.ones(2), torch.ones((), device="meta")]
 )
 @pytest.mark.parametrize("check", [arguments.number, arguments.positive, arguments.not_negative, arguments.share])
 def test_what_is_no_finite_number_is_refused_by_name(check, value):

@@ -36,12 +36,7 @@ def check(call) -> None:
 
 
 QUICK = tuple(door for door in DOORS if not door.heavy)
-ONCE = {
-    "deadline": None,
-    "database": None,
-    "phases": [Phase.generate],
-    "suppress_health_check": list(HealthCheck),
-}
+ONCE = {"deadline": None, "database": None, "phases": [Phase.generate], "suppress_health_check": list(HealthCheck)}
 
 
 @seed(19)
@@ -66,11 +61,7 @@ def test_the_fuzzer_sees_what_is_wrong():
         open("left", "w").close()
         raise nsd.BadInput("no")
 
-    wrong = {
-        "ZeroDivisionError": lambda **_: 1 / 0,
-        "NaN or infinity": lambda **_: math.nan,
-        "file left behind": leaves_a_file,
-    }
+    wrong = {"ZeroDivisionError": lambda **_: 1 / 0, "NaN or infinity": lambda **_: math.nan, "file left behind": leaves_a_file}
     for kind, function in wrong.items():
         defect = defect_of(Door("door", lambda function=function: function, {}), {}, {})
         assert defect is not None
@@ -79,9 +70,7 @@ def test_the_fuzzer_sees_what_is_wrong():
 
 def test_every_public_name_has_a_door_or_a_reason():
     assert len(DOORS) > 150
-    assert {"conjugate_kernel", "DEQ", "TiledKernel.solve", "data.load", "separation.ReluDEQ"} <= {
-        d.name for d in DOORS
-    }
+    assert {"conjugate_kernel", "DEQ", "TiledKernel.solve", "data.load", "separation.ReluDEQ"} <= {d.name for d in DOORS}
 
 
 def _deq(**options):
@@ -99,10 +88,7 @@ def _deq(**options):
         "nested": (lambda: nsd.tau0(BAD["nested tensor"]()), "to_padded_tensor"),
         "sparse": (lambda: nsd.sharp_kernel(NET, X.to_sparse()), "to_dense"),
         "no family": (lambda: nsd.design(NET, family=None), "family must be a word.*got None"),
-        "one ridge": (
-            lambda: nsd.fit_readout(_deq(), [(X, torch.zeros(6, dtype=torch.long))], ridges=0.1),
-            "ridges = 0.1",
-        ),
+        "one ridge": (lambda: nsd.fit_readout(_deq(), [(X, torch.zeros(6, dtype=torch.long))], ridges=0.1), "ridges = 0.1"),
         "no statistics": (lambda: nsd.equivalent_kernel(NET, X, stats=None), "stats must be the statistics.*got None"),
         "a size of 64 bits": (lambda: _deq(width=2**63), "width = 9223372036854775808 is more than 2⁶³"),
         "a size that no machine holds": (lambda: _deq(width=2**40), "GiB are free"),
@@ -111,10 +97,7 @@ def _deq(**options):
         "a split's seed": (lambda: load_split("digits:n=10", seed=2**64), "at most 64 bits"),
         "advice's seed": (lambda: nsd.advise(X, X[:, 0], seed=-(2**64)), "at most 64 bits"),
         "beyond float32": (lambda: nsd.conjugate_kernel(NET, (1e30 * X).float()), "largest number of float32.*float64"),
-        "beyond float32, sharp": (
-            lambda: nsd.kernels.sharp_entries(NET, (1e30 * X).float()),
-            "largest number of float32",
-        ),
+        "beyond float32, sharp": (lambda: nsd.kernels.sharp_entries(NET, (1e30 * X).float()), "largest number of float32"),
         "below float32": (lambda: nsd.conjugate_kernel(NET, (1e-25 * X).float()), "float32 loses its digits"),
         "a factor of NaN": (lambda: nsd.activations.Scaled(nsd.activation("relu"), math.nan), "factor = nan"),
         "an infinite offset": (lambda: nsd.Centred(nsd.activation("relu"), math.inf), "offset = inf"),

@@ -51,9 +51,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, check):
 def test_it_works_from_where_it_is_unpacked(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", SMALLEST], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, "-c", SMALLEST], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == [str(tmp_path / "notsodeep" / "__init__.py"), notsodeep.__version__]
 

@@ -167,9 +167,7 @@ def function(value: Any, name: str, wanted: str, arity: int) -> Callable[..., An
         raise BadInput(f"{name} must be {wanted}, got {_kind(value)}.")
     called: Callable[..., Any] = value
     if not takes(called, arity):
-        raise BadInput(
-            f"{name} must be {wanted}; this one does not take {arity} argument{'s' * (arity > 1)} by position."
-        )
+        raise BadInput(f"{name} must be {wanted}; this one does not take {arity} argument{'s' * (arity > 1)} by position.")
     return called
 
 

@@ -106,9 +106,7 @@ def operand(v: Any, n: int, like: Tensor) -> Tensor:
         raise BadInput(f"The vector is a {kind}; expected real numbers in a tensor or a numpy array.")
     check_dense(v, "The vector")
     if v.ndim not in (1, 2) or v.shape[0] != n:
-        raise BadInput(
-            f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b)."
-        )
+        raise BadInput(f"The operator is {n} × {n}; the vector has shape {tuple(v.shape)}, expected ({n},) or ({n}, b).")
     return v.to(like)
 
 
@@ -214,9 +212,7 @@ def unwritten(rows: int, columns: int, like: Tensor) -> Tensor:
 def module_input(x: object, in_features: int, weight: Tensor, module: str) -> Tensor:
     """`x`, (…, p), in the dtype of a module's weights; errors name the `module` and both shapes, dtypes or devices."""
     if not isinstance(x, Tensor):
-        raise BadInput(
-            f"{module} takes a torch tensor, got {type(x).__name__}; torch.from_numpy(x) makes one of an array."
-        )
+        raise BadInput(f"{module} takes a torch tensor, got {type(x).__name__}; torch.from_numpy(x) makes one of an array.")
     if x.layout != torch.strided or x.is_nested or x.is_quantized:
         check_dense(x, "x")
     if x.ndim == 0 or x.shape[-1] != in_features:

@@ -39,13 +39,7 @@ def test_a_function_has_the_moments_of_its_named_twin(function, name):
     """The natural scale of e2 and s2 is what their integrand is made of; see tests/gaussian."""
     ours, twin = moments(custom(function), TAUS), moments(build(name), TAUS)
     deviation, slope = twin.gamma2.sqrt(), twin.q.clamp(max=1.0 / TAUS.square()).sqrt()
-    scales = {
-        "mean": deviation,
-        "e1": slope,
-        "e2": slope / TAUS,
-        "gamma2": twin.gamma2,
-        "s2": deviation * slope / TAUS,
-    }
+    scales = {"mean": deviation, "e1": slope, "e2": slope / TAUS, "gamma2": twin.gamma2, "s2": deviation * slope / TAUS}
     for field, scale in scales.items():
         gap = (getattr(ours, field) - getattr(twin, field)).abs() / scale
         assert float(gap.max()) <= 1e-12, field

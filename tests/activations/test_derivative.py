@@ -49,9 +49,7 @@ def test_float32_agrees_with_float64(name):
     phi = build(name)
     x = away_from_kinks(phi, points=101)
     torch.testing.assert_close(phi(x.float()).double(), phi(x.float().double()), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(
-        phi.derivative(x.float()).double(), phi.derivative(x.float().double()), rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(phi.derivative(x.float()).double(), phi.derivative(x.float().double()), rtol=1e-5, atol=1e-5)
 
 
 @each()

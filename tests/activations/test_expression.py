@@ -190,9 +190,7 @@ def test_it_computes_what_it_says(text):
         x = torch.linspace(-6.0, 6.0, 997, dtype=dtype).reshape(-1, 1)
         assert phi(x).dtype == dtype
         # A few roundings at the scale of the terms, which may cancel.
-        torch.testing.assert_close(
-            phi(x), twin(x), rtol=1e2 * torch.finfo(dtype).eps, atol=1e2 * torch.finfo(dtype).eps
-        )
+        torch.testing.assert_close(phi(x), twin(x), rtol=1e2 * torch.finfo(dtype).eps, atol=1e2 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("text", TWINS)

@@ -5,18 +5,7 @@ import math
 import pytest
 import torch
 
-from notsodeep.activations import (
-    Custom,
-    Elu,
-    Gelu,
-    HardTanh,
-    HermiteSeries,
-    Polynomial,
-    Rectifier,
-    Scaled,
-    Silu,
-    custom,
-)
+from notsodeep.activations import Custom, Elu, Gelu, HardTanh, HermiteSeries, Polynomial, Rectifier, Scaled, Silu, custom
 from tests.zoo import CUSTOM, JUMPING, POLYNOMIAL, build, each
 
 SILU = 1.0998393201288669

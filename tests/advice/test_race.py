@@ -96,9 +96,7 @@ def test_a_rate_is_chosen_by_what_it_learns():
 
 def test_the_rate_does_not_depend_on_the_test_samples():
     x, y = linear(100)
-    lies, truth = (
-        race(x, y, **{**TINY, "steps": 100, "rates": (1e-3, 1e-2)}, test=(x[:50], s * y[:50])) for s in (-1, 1)
-    )
+    lies, truth = (race(x, y, **{**TINY, "steps": 100, "rates": (1e-3, 1e-2)}, test=(x[:50], s * y[:50])) for s in (-1, 1))
     assert (lies.deq.rate, lies.explicit.rate) == (truth.deq.rate, truth.explicit.rate)
     assert lies.deq.mean > 2.0 > truth.deq.mean
 

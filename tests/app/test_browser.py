@@ -47,9 +47,7 @@ class Visitor:
         try:
             return waiting.until(lambda _: condition())
         except TimeoutException:
-            pytest.fail(
-                f"waited in vain for {what}; at {self.browser.current_url}, log {self.browser.get_log('browser')}"
-            )
+            pytest.fail(f"waited in vain for {what}; at {self.browser.current_url}, log {self.browser.get_log('browser')}")
 
     def one(self, selector):
         return self.browser.find_element("css selector", selector)
@@ -71,9 +69,7 @@ class Visitor:
 
     def rows(self):
         """The table: scalar → the DEQ's."""
-        cells = self.script(
-            "[...document.querySelectorAll('#table tbody tr')].map(r => [...r.cells].map(c => c.innerText))"
-        )
+        cells = self.script("[...document.querySelectorAll('#table tbody tr')].map(r => [...r.cells].map(c => c.innerText))")
         return {row[0]: row[1] for row in cells}
 
     def drawn(self, name):
@@ -81,9 +77,7 @@ class Visitor:
         return self.script("(document.querySelector(`#${arguments[0]} .js-plotly-plot`)?.data ?? []).length", name)
 
     def says(self, name, words):
-        self.until(
-            lambda: words in self.text(f"{name}-message"), f"{words!r} beside {name}: {self.text(f'{name}-message')!r}"
-        )
+        self.until(lambda: words in self.text(f"{name}-message"), f"{words!r} beside {name}: {self.text(f'{name}-message')!r}")
 
     def carries(self, words):
         self.until(lambda: words in self.browser.current_url, f"{words!r} in the address")
@@ -199,9 +193,7 @@ def test_expressions_good_and_hostile(visitor):
 
 
 def test_files_good_and_bad(visitor, tmp_path):
-    good, empty, huge, hostile, other = (
-        tmp_path / n for n in ("good.csv", "empty.csv", "huge.csv", "hostile.npy", "a.txt")
-    )
+    good, empty, huge, hostile, other = (tmp_path / n for n in ("good.csv", "empty.csv", "huge.csv", "hostile.npy", "a.txt"))
     np.savetxt(good, np.random.default_rng(0).standard_normal((120, 7)), delimiter=",")
     empty.touch()
     with huge.open("wb") as stream:
@@ -299,10 +291,7 @@ def test_what_to_take_home(visitor, tmp_path):
         "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": False}
     )
     visitor.open()
-    starts = {
-        "get-source": ("network.py", b"# A feed-forward network"),
-        "get-png": ("notsodeep.png", b"\x89PNG"),
-    }
+    starts = {"get-source": ("network.py", b"# A feed-forward network"), "get-png": ("notsodeep.png", b"\x89PNG")}
     for button, (name, start) in starts.items():
         visitor.one(f"#{button}").click()
         visitor.until(lambda name=name: (tmp_path / name).exists() and (tmp_path / name).stat().st_size, name)
@@ -315,9 +304,7 @@ def test_what_to_take_home(visitor, tmp_path):
     copy = visitor.one("#python button")
     assert "copy" in copy.get_attribute("aria-label")
     copy.click()
-    visitor.until(
-        lambda: visitor.script("navigator.clipboard.readText()").startswith("import torch"), "a full clipboard"
-    )
+    visitor.until(lambda: visitor.script("navigator.clipboard.readText()").startswith("import torch"), "a full clipboard")
 
 
 def test_back_and_forth(visitor):

@@ -23,9 +23,7 @@ from tests.cli.conftest import notsodeep  # noqa: F401 (a fixture)
 
 
 def test_the_command_without_its_packages(notsodeep, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(
-        explore.importlib.util, "find_spec", lambda name: None if name in ("dash", "waitress") else name
-    )
+    monkeypatch.setattr(explore.importlib.util, "find_spec", lambda name: None if name in ("dash", "waitress") else name)
     ran = notsodeep("explore", "--no-browser")
     assert ran.returncode == 2
     assert ran.stderr == "error: The explorer needs dash, waitress: pip install 'notsodeep[app]'.\n"

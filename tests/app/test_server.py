@@ -50,12 +50,8 @@ def ask(client, output, inputs, changed, given=()):
     body = {
         "output": callback["output"],
         "outputs": outputs if callback["output"].startswith("..") else outputs[0],
-        "inputs": [
-            {"id": i["id"], "property": i["property"], "value": inputs.get(i["id"])} for i in callback["inputs"]
-        ],
-        "state": [
-            {"id": i["id"], "property": i["property"], "value": dict(given).get(i["id"])} for i in callback["state"]
-        ],
+        "inputs": [{"id": i["id"], "property": i["property"], "value": inputs.get(i["id"])} for i in callback["inputs"]],
+        "state": [{"id": i["id"], "property": i["property"], "value": dict(given).get(i["id"])} for i in callback["state"]],
         "changedPropIds": [changed],
     }
     return client.post("/_dash-update-component", json=body)
@@ -178,8 +174,7 @@ def test_what_nobody_foresaw_is_told_and_logged(client, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"", b"{}", b"[]", b"\x00", b'{"output": "none.there", "inputs": [], "outputs": [], "changedPropIds": []}'],
+    "body", [b"", b"{}", b"[]", b"\x00", b'{"output": "none.there", "inputs": [], "outputs": [], "changedPropIds": []}']
 )
 def test_a_hostile_request_is_told_in_a_line(client, body, caplog):
     assert client.post("/_dash-update-component", data=body, content_type="application/json").status_code == 400
@@ -238,9 +233,7 @@ def test_who_has_left_gets_nothing():
 
 def test_files_to_take_home(client):
     given = {"state": {"query": "?n=100&p=50", "wrong": {}}}
-    found = ask(
-        client, "file.data", {"get-onnx": 0, "get-source": 1, "get-png": 0}, "get-source.n_clicks", given.items()
-    )
+    found = ask(client, "file.data", {"get-onnx": 0, "get-source": 1, "get-png": 0}, "get-source.n_clicks", given.items())
     data = found.json["response"]["file"]["data"]
     assert data["filename"] == "network.py"
     assert data["base64"] is True
@@ -311,11 +304,7 @@ def test_lengths_found_by_one_worker_are_known_to_the_next(monkeypatch):
     monkeypatch.setattr(answers.studies, "LENGTHS", {})
     warnings.simplefilter("ignore", NumericsWarning)
     one.answer(State(activation="elu", var_a=0.25, n=100, p=50), lambda: False)
-    assert {state.var_a for state, _ in one._lengths} == {
-        0.1,
-        0.2,
-        0.3,
-    }  # the neighbours were found while nobody waited
+    assert {state.var_a for state, _ in one._lengths} == {0.1, 0.2, 0.3}  # the neighbours were found while nobody waited
     monkeypatch.setattr(answers.studies, "LENGTHS", {})
     one.answer(State(activation="elu", var_a=0.33, n=100, p=50), lambda: False)
     _, (_, _, given) = next(call for call in reversed(pool.calls) if call[0] is answers.answered)

@@ -205,9 +205,7 @@ def test_the_nearest_of_a_family_without_a_match(studied):
     residual = max(row.gap for row in found.design.comparisons)
     assert f"residual {residual:.1e}. leaky_relu has it." in found.notes["family"]
     assert studied("relu").gap < found.gap < 1.0
-    assert all("x²" in str(layer) or "x^2" in str(layer) for layer in found.design.explicit.layers), (
-        found.design.explicit
-    )
+    assert all("x²" in str(layer) or "x^2" in str(layer) for layer in found.design.explicit.layers), found.design.explicit
 
 
 def test_the_gap_falls_as_a_mixture_grows():

@@ -239,9 +239,7 @@ def test_bad_files_are_told_why_in_little_memory(name, content, says):
     assert most < 2**21 + 2 * len(content)
 
 
-@pytest.mark.parametrize(
-    "name", ["t.npz", "t.exe", "t.csv.gz", "t.csv\0.exe", "t.parquet", "t", "", "..", "csv", "a/.."]
-)
+@pytest.mark.parametrize("name", ["t.npz", "t.exe", "t.csv.gz", "t.csv\0.exe", "t.parquet", "t", "", "..", "csv", "a/.."])
 def test_other_kinds_of_files(name):
     with pytest.raises(BadInput, match=r"neither a \.csv nor a \.npy"):
         read_upload(name, ROWS)

@@ -71,10 +71,7 @@ def test_equal_places():
     places = torch.full((50,), 0.9, dtype=torch.float64)
     features, weights = separate(on(places, FUNCTIONS["resolvent"]), places)
     torch.testing.assert_close(
-        (features * weights) @ features.T,
-        torch.full((50, 50), 1.0 / (1.0 - 0.162), dtype=torch.float64),
-        rtol=1e-12,
-        atol=0.0,
+        (features * weights) @ features.T, torch.full((50, 50), 1.0 / (1.0 - 0.162), dtype=torch.float64), rtol=1e-12, atol=0.0
     )
 
 

@@ -76,9 +76,7 @@ def test_deviations(name):
 
 
 @every_range
-@pytest.mark.parametrize(
-    "name", ["tanh", "gelu", "elu", "softplus", "erf", "hard_tanh", "polynomial:0.5,1,0.25,-0.125"]
-)
+@pytest.mark.parametrize("name", ["tanh", "gelu", "elu", "softplus", "erf", "hard_tanh", "polynomial:0.5,1,0.25,-0.125"])
 def test_hermite_coefficients(name, ends):
     tau = _between(*ends).clamp(max=4.0)
     known = rows(build(name), tau, series=True)

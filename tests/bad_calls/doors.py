@@ -65,9 +65,7 @@ def _enn() -> nsd.ENN:
 
 
 def _operator() -> nsd.kernels.LowRankPlusDiagonal:
-    return nsd.kernels.LowRankPlusDiagonal(
-        _X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64)
-    )
+    return nsd.kernels.LowRankPlusDiagonal(_X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64))
 
 
 def _relu_deq() -> separation.ReluDEQ:
@@ -184,10 +182,7 @@ GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "data.load_split": {"spec": lambda: "digits:n=12"},
     "kernels.LowRankPlusDiagonal": {"factor": lambda: _X.clone()},
     "separation.BooleanTarget": {"function": lambda: lambda x: x[:, 0], "name": lambda: "f"},
-    "advise": {
-        "x": lambda: torch.randn(60, 2, generator=torch.Generator().manual_seed(0)),
-        "y": lambda: torch.arange(60) % 2,
-    },
+    "advise": {"x": lambda: torch.randn(60, 2, generator=torch.Generator().manual_seed(0)), "y": lambda: torch.arange(60) % 2},
 }
 
 

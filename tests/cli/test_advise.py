@@ -46,9 +46,7 @@ def test_training_both(notsodeep):
 
 
 def test_the_seed_is_the_samples_order(notsodeep):
-    first, same, other = (
-        notsodeep("advise", "--data", "digits:n=60", "--json", "--seed", s).stdout for s in ("1", "1", "2")
-    )
+    first, same, other = (notsodeep("advise", "--data", "digits:n=60", "--json", "--seed", s).stdout for s in ("1", "1", "2"))
     assert first == same
     assert json.loads(first)["measured"]["trees"] != json.loads(other)["measured"]["trees"]
 

@@ -41,13 +41,7 @@ def place(tmp_path_factory):
     np.savez(folder / "good.npz", x=x, y=y)
     np.savetxt(folder / "good.csv", x, delimiter=",")
     np.savetxt(folder / "labelled.csv", np.column_stack([x, y]), delimiter=",", header="a,b,c,d,e,f,label", comments="")
-    for name, values in {
-        "nan": x * np.nan,
-        "one": x[:1],
-        "zeros": 0 * x,
-        "wide": x[:2] * 1e40,
-        "huge": x * 1e300,
-    }.items():
+    for name, values in {"nan": x * np.nan, "one": x[:1], "zeros": 0 * x, "wide": x[:2] * 1e40, "huge": x * 1e300}.items():
         np.save(folder / f"{name}.npy", values)
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 30), }".ljust(117) + b"\n"
     (folder / "lying.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(80))
@@ -98,12 +92,7 @@ def _ran(arguments):
         signal.setitimer(timer, seconds)
     code = 0
     try:
-        with (
-            patch.object(sys, "argv", ["notsodeep", *arguments]),
-            redirect_stdout(out),
-            redirect_stderr(error),
-            _harmless(),
-        ):
+        with patch.object(sys, "argv", ["notsodeep", *arguments]), redirect_stdout(out), redirect_stderr(error), _harmless():
             main()
     except SystemExit as ended:
         code = ended.code or 0

@@ -11,9 +11,7 @@ GMM = "gmm:n=80,p=64"
 
 
 def test_as_a_program_of_its_own():
-    ran = subprocess.run(
-        [sys.executable, "-m", "notsodeep.cli", "--version"], capture_output=True, text=True, check=True
-    )
+    ran = subprocess.run([sys.executable, "-m", "notsodeep.cli", "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout == "notsodeep 0.1.0\n"
 
 
@@ -77,10 +75,7 @@ def test_kernel_of_an_explicit_network(notsodeep, tmp_path):
         (["design", "--family", "cubic", "--data", GMM], "no family"),
         (["design", "--activation", "relu", "--family", "hard_tanh", "--data", GMM], "Use family='leaky_relu'"),
         (["design", "--var-a", "3", "--var-b", "1", "--data", GMM], "no equilibrium"),
-        (
-            ["kernel", "--layers", "relu/relu", "--kernel", "preactivation", "--form", "sharp", "--data", GMM],
-            "no kernel",
-        ),
+        (["kernel", "--layers", "relu/relu", "--kernel", "preactivation", "--form", "sharp", "--data", GMM], "no kernel"),
         (["kernel", "--activation", "sign", "--kernel", "tangent", "--data", GMM], "tangent kernel"),
         (["kernel", "--form", "equivalent", "--tau0", "1", "--data", GMM], "leave out --tau0"),
         (["kernel", "--data", GMM, "--out", ""], "'--out': it is empty; name a folder"),

@@ -133,9 +133,7 @@ def chatty():
         yield {name: server.getsockname()[1] for name, server in servers.items()}
 
 
-@pytest.mark.parametrize(
-    "kind", ["dead", "silent", "speaks", "hangs up", "unreachable", "no port", "no address", "empty"]
-)
+@pytest.mark.parametrize("kind", ["dead", "silent", "speaks", "hangs up", "unreachable", "no port", "no address", "empty"])
 def test_no_scheduler_there(console, chatty, tmp_path, monkeypatch, kind):
     pytest.importorskip("distributed")
     monkeypatch.setattr("notsodeep.runtime.dask._ANSWER", 0.5)
@@ -157,9 +155,7 @@ def test_no_scheduler_there(console, chatty, tmp_path, monkeypatch, kind):
 
 
 def test_a_full_disc_is_told(tmp_path):
-    with pytest.raises(
-        BadInput, match=r"'.*x.npy': the disc is full \(No space left on device; .* MiB are free\)\. Make room"
-    ):
+    with pytest.raises(BadInput, match=r"'.*x.npy': the disc is full \(No space left on device; .* MiB are free\)\. Make room"):
         write_whole(tmp_path / "x.npy", lambda _: _write_to("/dev/full"))
     assert list(tmp_path.iterdir()) == []
 

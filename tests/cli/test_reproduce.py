@@ -77,16 +77,7 @@ def test_a_file_in_the_place_of_the_folder(notsodeep, tmp_path):
 def test_data_that_are_not_there_leave_the_rest(notsodeep, tmp_path, monkeypatch):
     monkeypatch.delenv("NOTSODEEP_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    small = [
-        "--set",
-        "L4.mixture_n=60",
-        "--set",
-        "L4.mixture_p=50",
-        "--set",
-        "L4.mixture_seeds=1",
-        "--set",
-        "L4.images=60",
-    ]
+    small = ["--set", "L4.mixture_n=60", "--set", "L4.mixture_p=50", "--set", "L4.mixture_seeds=1", "--set", "L4.images=60"]
     ran = notsodeep("reproduce", "L4", *small, "--out", str(tmp_path / "run"))
     assert ran.returncode == 2
     assert "left out, L4: mnist needs 2 files" in ran.stderr

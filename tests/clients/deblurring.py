@@ -64,13 +64,7 @@ def blurred(z: Tensor, kernel: Tensor) -> Tensor:
 
 
 def build(
-    dtype: torch.dtype,
-    seed: int,
-    batch: int = 2,
-    side: int = 12,
-    features: int = 8,
-    noise: float = 0.2,
-    eta: float = 0.9,
+    dtype: torch.dtype, seed: int, batch: int = 2, side: int = 12, features: int = 8, noise: float = 0.2, eta: float = 0.9
 ) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     denoiser = Denoiser(features, noise, generator).to(dtype).eval()  # in training mode f would change with every call

@@ -36,13 +36,7 @@ def projected(weight: Tensor, radius: float) -> Tensor:
 
 
 def build(
-    dtype: torch.dtype,
-    seed: int,
-    features: int = 12,
-    nodes: int = 40,
-    degree: int = 3,
-    inputs: int = 6,
-    kappa: float = 0.95,
+    dtype: torch.dtype, seed: int, features: int = 12, nodes: int = 40, degree: int = 3, inputs: int = 6, kappa: float = 0.95
 ) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     links = adjacency(nodes, degree, generator)
@@ -53,15 +47,9 @@ def build(
     node_features = draw((inputs, nodes), 1.0, generator).to(dtype)
     links = links.to(dtype)
     injected = omega @ node_features @ links
-    return Problem(
-        lambda state: torch.relu(weight @ state @ links + injected), torch.zeros_like(injected), (weight, omega)
-    )
+    return Problem(lambda state: torch.relu(weight @ state @ links + injected), torch.zeros_like(injected), (weight, omega))
 
 
 GRAPH_NETWORK = Client(
-    "implicit graph network",
-    build,
-    partial(build, features=64, nodes=600, degree=4, inputs=32),
-    samples=0,
-    tol=1e-5,
+    "implicit graph network", build, partial(build, features=64, nodes=600, degree=4, inputs=32), samples=0, tol=1e-5
 )

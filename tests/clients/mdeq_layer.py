@@ -44,8 +44,7 @@ class Path(nn.Module):
         else:
             widths = [channels[source]] * (target - source) + [channels[target]]
             steps = [
-                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
-                for before, after in itertools.pairwise(widths)
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False) for before, after in itertools.pairwise(widths)
             ]
         self.steps, self.norm = nn.Sequential(*steps), nn.GroupNorm(groups, channels[target])
 
@@ -61,9 +60,7 @@ class MultiscaleLayer(nn.Module):
         super().__init__()
         scales = range(len(channels))
         self.blocks = nn.ModuleList(Block(width, groups) for width in channels)
-        self.paths = nn.ModuleDict(
-            {f"{j} to {i}": Path(j, i, channels, groups) for i in scales for j in scales if i != j}
-        )
+        self.paths = nn.ModuleDict({f"{j} to {i}": Path(j, i, channels, groups) for i in scales for j in scales if i != j})
         self.norms = nn.ModuleList(nn.GroupNorm(groups, width) for width in channels)
         with torch.no_grad():
             for module in self.modules():
@@ -97,8 +94,4 @@ def build(
     return Problem(lambda state: layer(state, x), z0, (*layer.parameters(), x))
 
 
-MDEQ_LAYER = Client(
-    "multiscale DEQ",
-    build,
-    partial(build, batch=4, channels=(24, 48), side=16, groups=8),
-)
+MDEQ_LAYER = Client("multiscale DEQ", build, partial(build, batch=4, channels=(24, 48), side=16, groups=8))

@@ -70,11 +70,7 @@ EASY = partial(build, m=0.5, symmetric=0.3, skew=0.2)
 HARD = partial(build, m=0.05, symmetric=0.5, skew=1.5)
 
 MONOTONE_CONVOLUTION = Client(
-    "monotone convolution, easy",
-    EASY,
-    partial(EASY, batch=8, channels=32, side=16),
-    tol=1e-5,
-    damping=0.5,
+    "monotone convolution, easy", EASY, partial(EASY, batch=8, channels=32, side=16), tol=1e-5, damping=0.5
 )
 MONOTONE_CONVOLUTION_HARD = Client(
     "monotone convolution, hard",

@@ -42,13 +42,7 @@ def build(
 EASY = partial(build, m=0.5, symmetric=0.3, skew=0.2)
 HARD = partial(build, m=0.05, symmetric=0.5, skew=2.0)
 
-MONOTONE_DENSE = Client(
-    "monotone dense, easy",
-    EASY,
-    partial(EASY, batch=128, inputs=784, width=600),
-    tol=1e-5,
-    damping=0.5,
-)
+MONOTONE_DENSE = Client("monotone dense, easy", EASY, partial(EASY, batch=128, inputs=784, width=600), tol=1e-5, damping=0.5)
 MONOTONE_DENSE_HARD = Client(
     "monotone dense, hard",
     HARD,

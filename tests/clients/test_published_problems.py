@@ -17,12 +17,7 @@ F64 = torch.float64
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, F64])
 HALF_PI = math.pi / 2
 COS = 0.7390851332151607  # x = cos x
-PLAIN, DAMPED, ANDERSON, BROYDEN = (
-    nsd.Picard(),
-    nsd.Picard(damping=0.5),
-    nsd.Anderson(memory=5, ridge=1e-6),
-    nsd.Broyden(),
-)
+PLAIN, DAMPED, ANDERSON, BROYDEN = (nsd.Picard(), nsd.Picard(damping=0.5), nsd.Anderson(memory=5, ridge=1e-6), nsd.Broyden())
 EACH = pytest.mark.parametrize("solver", [PLAIN, ANDERSON, BROYDEN], ids=["picard", "anderson", "broyden"])
 SMOKE = (torch.ones(2, 3), {"smoke_aux": torch.ones(2)})
 
@@ -87,9 +82,7 @@ def test_sines_cubes_and_a_reflection_in_a_nested_tuple(dtype):
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("solver", "tol"), [(DAMPED, 1e-2), (nsd.Anderson(memory=4, ridge=1e-6), 1e-6), (BROYDEN, 1e-2)]
-)
+@pytest.mark.parametrize(("solver", "tol"), [(DAMPED, 1e-2), (nsd.Anderson(memory=4, ridge=1e-6), 1e-6), (BROYDEN, 1e-2)])
 def test_cosine(dtype, solver, tol):
     theta = torch.tensor([0.0, HALF_PI], dtype=dtype)
     start = torch.tensor([0.3, math.pi / 4], dtype=dtype)
@@ -126,9 +119,7 @@ def test_chaos_beside_the_state(solver):
         return torch.cos(x)
 
     found = solve(f, torch.tensor([1.0], dtype=F64), solver, 2e-2)
-    assert (
-        found.evaluations <= len(y) - 1 <= found.evaluations + 2
-    )  # what f does on the side happens once an evaluation
+    assert found.evaluations <= len(y) - 1 <= found.evaluations + 2  # what f does on the side happens once an evaluation
     assert abs(float(found.value) - COS) < 2e-2
 
 
@@ -151,9 +142,7 @@ def test_rotation(dtype):
 
 
 @pytest.mark.parametrize("solver", [DAMPED, ANDERSON, BROYDEN], ids=["half steps", "anderson", "broyden"])
-@pytest.mark.parametrize(
-    "adjoint", [nsd.ImplicitAdjoint(), nsd.fixed_points.UnrolledAdjoint()], ids=["implicit", "unrolled"]
-)
+@pytest.mark.parametrize("adjoint", [nsd.ImplicitAdjoint(), nsd.fixed_points.UnrolledAdjoint()], ids=["implicit", "unrolled"])
 @pytest.mark.parametrize("second", [math.pi / 4, HALF_PI])
 def test_gradient_of_the_cosine(solver, adjoint, second):
     # dx/dθ = 1/(1 + sin x). jaxopt's plain steps do not converge here (see above), and what it then checks is the derivative
@@ -184,9 +173,7 @@ def test_gradient_with_aux(solver):
     theta = torch.tensor([0.05, 0.2], dtype=F64, requires_grad=True)
     start = torch.tensor([1.0, -0.5], dtype=F64)
     found = solve(lambda x: (theta * x, x + 1.0), start, solver, 1e-6, 1000, aux=True)
-    torch.testing.assert_close(
-        torch.autograd.grad(found.value[0], theta)[0], torch.zeros(2, dtype=F64), rtol=0.0, atol=1e-4
-    )
+    torch.testing.assert_close(torch.autograd.grad(found.value[0], theta)[0], torch.zeros(2, dtype=F64), rtol=0.0, atol=1e-4)
     torch.testing.assert_close(found.aux, found.value + 1.0, rtol=0.0, atol=1e-5)
 
 
@@ -205,9 +192,7 @@ def test_small_affine_contraction():
     # jaxopt mixes every 1, 5 or 10 steps; ours begins to mix where plain steps are slow, or at once.
     matrix, b = peer.affine(10)
     for engage in (0.0, 0.6, 1.0):
-        found = solve(
-            lambda x: matrix @ x + b, torch.zeros(10, dtype=F64), nsd.Anderson(ridge=1e-6, engage=engage), 1e-6, 100
-        )
+        found = solve(lambda x: matrix @ x + b, torch.zeros(10, dtype=F64), nsd.Anderson(ridge=1e-6, engage=engage), 1e-6, 100)
         assert norm(matrix @ found.value + b - found.value) < 1e-6
 
 
@@ -306,13 +291,7 @@ def test_optimistix(name, solver):
 def test_optimistix_with_aux(name, solver):
     f, start, parameters = peer.OPTIMISTIX[name]
     found = nsd.fixed_point(
-        lambda z: (f(z, *parameters), SMOKE),
-        start,
-        solver,
-        aux=True,
-        max_steps=10_000,
-        **peer.rtol_and_atol(1e-6),
-        samples=0,
+        lambda z: (f(z, *parameters), SMOKE), start, solver, aux=True, max_steps=10_000, **peer.rtol_and_atol(1e-6), samples=0
     )
     close(found.value, f(found.value, *parameters), 1e-5)
     close(found.aux, SMOKE, 0.0)

@@ -44,13 +44,7 @@ class TransformerLayer(nn.Module):
 
 
 def build(
-    dtype: torch.dtype,
-    seed: int,
-    batch: int = 2,
-    length: int = 8,
-    width: int = 16,
-    heads: int = 2,
-    hidden: int = 32,
+    dtype: torch.dtype, seed: int, batch: int = 2, length: int = 8, width: int = 16, heads: int = 2, hidden: int = 32
 ) -> Problem:
     generator = torch.Generator().manual_seed(seed)
     layer = TransformerLayer(width, heads, hidden, generator).to(dtype)
@@ -58,8 +52,4 @@ def build(
     return Problem(lambda z: layer(z, x), torch.zeros_like(x), (*layer.parameters(), x))
 
 
-TRANSFORMER_LAYER = Client(
-    "transformer layer",
-    build,
-    partial(build, batch=4, length=48, width=128, heads=4, hidden=256),
-)
+TRANSFORMER_LAYER = Client("transformer layer", build, partial(build, batch=4, length=48, width=128, heads=4, hidden=256))

@@ -100,9 +100,7 @@ def test_what_is_missing_is_named(folders, server, monkeypatch, how):
         monkeypatch.setenv("NOTSODEEP_OFFLINE", "1")
     with pytest.raises(nsd.BadInput, match="needs 3 files, and 2 are not there") as error:
         obtain(files, "s", download=how != "argument")
-    reason = {"environment": "NOTSODEEP_OFFLINE", "argument": "download=False", "no address": "address", "404": "404"}[
-        how
-    ]
+    reason = {"environment": "NOTSODEEP_OFFLINE", "argument": "download=False", "no address": "address", "404": "404"}[how]
     for part in ("s/a", md5(A), "s/b", md5(B), *map(str, folders), reason):
         assert part in str(error.value)
     assert "s/c" not in str(error.value)

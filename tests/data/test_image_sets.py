@@ -86,9 +86,7 @@ def test_some_missing_batches_are_named_with_a_hint(folders, monkeypatch):
         replace(file, md5=md5(file.path.encode()) if i in (0, 3) else file.md5)
         for i, file in enumerate(IMAGE_SETS["cifar10"].files["train"])
     ]
-    monkeypatch.setitem(
-        IMAGE_SETS, "cifar10", replace(IMAGE_SETS["cifar10"], files={"train": tuple(files), "test": ()})
-    )
+    monkeypatch.setitem(IMAGE_SETS, "cifar10", replace(IMAGE_SETS["cifar10"], files={"train": tuple(files), "test": ()}))
     for i in (0, 3):
         path = folders[0] / files[i].path
         path.parent.mkdir(parents=True, exist_ok=True)

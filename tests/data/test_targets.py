@@ -166,11 +166,7 @@ def test_some_of_the_digits():
     few = load("digits:n=100,classes=3/8,seed=1")
     assert few.x.shape == (100, 64)
     assert sorted(few.y.unique().tolist()) == [3, 8]
-    for spec, says in [
-        ("digits:classes=3/3", "twice"),
-        ("digits:n=9999", "there are 1797"),
-        ("digits:m=1", "no setting"),
-    ]:
+    for spec, says in [("digits:classes=3/3", "twice"), ("digits:n=9999", "there are 1797"), ("digits:m=1", "no setting")]:
         with pytest.raises(nsd.BadInput, match=says):
             load(spec)
     with pytest.raises(nsd.BadInput, match="arrays need no loading"):

@@ -20,6 +20,7 @@ NAMESPACES = (
     "kernels", "fixed_points", "training", "theory", "models", "matching", "advice", "estimators", "data", "separation",
 )  # fmt: skip
 
+
 def public():
     """Each function and class of the surface under its first name."""
     found = {}
@@ -107,9 +108,7 @@ def problems_of_function(function):
 def problems_of_class(kind):
     """What the docstring of a class lacks; a base may document the constructor that it shares."""
     texts = [
-        inspect.cleandoc(part.__doc__)
-        for part in kind.__mro__
-        if part.__doc__ and part.__module__.startswith("notsodeep")
+        inspect.cleandoc(part.__doc__) for part in kind.__mro__ if part.__doc__ and part.__module__.startswith("notsodeep")
     ]
     init, known = own(kind, "__init__"), set().union(*map(listed, texts))
     found = [] if kind.__doc__ else ["a docstring"]

@@ -48,9 +48,7 @@ def test_the_pages_that_promise_code_have_it():
 
 
 def test_few_blocks_are_not_run():
-    reasons = [
-        (name(page), block.not_run) for page in PAGES for kind in ("python", "console") for block in blocks(page, kind)
-    ]
+    reasons = [(name(page), block.not_run) for page in PAGES for kind in ("python", "console") for block in blocks(page, kind)]
     skipped = [pair for pair in reasons if pair[1] is not None]
     assert len(skipped) <= 3, skipped
     marks = sum(page.read_text().count("<!-- not run") for page in PAGES)

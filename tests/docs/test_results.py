@@ -20,9 +20,7 @@ def test_claims_follow_from_the_records():
     records = {name: Store(FOLDER).records(name) for name in EXPERIMENTS}
     found = []
     for name, experiment in EXPERIMENTS.items():
-        found += [
-            claim.to_dict() for claim in experiment.claims(records, f"notsodeep {experiment.command} {name} --full")
-        ]
+        found += [claim.to_dict() for claim in experiment.claims(records, f"notsodeep {experiment.command} {name} --full")]
     assert found == list(CLAIMS.values())
 
 

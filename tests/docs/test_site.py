@@ -48,18 +48,7 @@ def test_dead_links_are_found(tmp_path):
     assert broken(tmp_path) == [f"index.html → {link}" for link in bad]
 
 
-LISTED = [
-    "advice",
-    "data",
-    "estimators",
-    "fixed_points",
-    "kernels",
-    "matching",
-    "models",
-    "separation",
-    "theory",
-    "training",
-]
+LISTED = ["advice", "data", "estimators", "fixed_points", "kernels", "matching", "models", "separation", "theory", "training"]
 
 
 @pytest.mark.parametrize("space", ["", *LISTED])

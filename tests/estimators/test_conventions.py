@@ -53,9 +53,9 @@ def numbers():
 
 def fitted(kind, digits, numbers):
     X, y = numbers if is_regressor(kind()) else digits
-    return small(kind, **({"random_state": 0} if "random_state" in kind().get_params() else {})).fit(
-        X[:200], y[:200]
-    ), X[200:300]
+    return small(kind, **({"random_state": 0} if "random_state" in kind().get_params() else {})).fit(X[:200], y[:200]), X[
+        200:300
+    ]
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)

@@ -47,10 +47,7 @@ def test_the_derivatives_against_a_closed_form(name):
     found = var_b * (x @ x.T) / (1.0 - var_a)
     exact = found if name == "conjugate" else found + found / (1.0 - var_a)
     (exact * (weight @ weight.T)).sum().backward()
-    chain = [
-        torch.autograd.grad(v, raw)[0]
-        for v, raw in ((kernel.var_a, kernel.raw_var_a), (kernel.var_b, kernel.raw_var_b))
-    ]
+    chain = [torch.autograd.grad(v, raw)[0] for v, raw in ((kernel.var_a, kernel.raw_var_a), (kernel.var_b, kernel.raw_var_b))]
     assert kernel.raw_var_a.grad.item() == pytest.approx((var_a.grad * chain[0]).item(), rel=1e-6)
     assert kernel.raw_var_b.grad.item() == pytest.approx((var_b.grad * chain[1]).item(), rel=1e-6)
 

@@ -71,9 +71,7 @@ def test_digits_by_every_form():
     order = np.random.default_rng(0).permutation(len(X))
     train, test = order[:1000], order[1000:]
     scores = {
-        (form, kernel): ImplicitKernelClassifier(form=form, kernel=kernel)
-        .fit(X[train], y[train])
-        .score(X[test], y[test])
+        (form, kernel): ImplicitKernelClassifier(form=form, kernel=kernel).fit(X[train], y[train]).score(X[test], y[test])
         for form in ("exact", "sharp", "equivalent")
         for kernel in ("conjugate", "tangent")
     }
@@ -89,9 +87,7 @@ def test_two_classes_have_one_decision():
     assert np.array_equal(model.predict(X[200:]), model.classes_[(decision > 0).astype(int)])
 
 
-@pytest.mark.parametrize(
-    ("options", "says"), [({"form": "blunt"}, "no form 'blunt'"), ({"kernel": "ntk"}, "no kernel 'ntk'")]
-)
+@pytest.mark.parametrize(("options", "says"), [({"form": "blunt"}, "no form 'blunt'"), ({"kernel": "ntk"}, "no kernel 'ntk'")])
 def test_bad_parameters(options, says, data):
     with pytest.raises(nsd.BadInput, match=says):
         ImplicitKernelRidge(**options).fit(*data)

@@ -33,9 +33,7 @@ def test_features_are_those_of_the_module(digits):
     assert transformer.network_.tau0 == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "family"), [("relu", "auto"), ("tanh", "auto"), ("elu", "hermite"), ("tanh", "hermite:6")]
-)
+@pytest.mark.parametrize(("name", "family"), [("relu", "auto"), ("tanh", "auto"), ("elu", "hermite"), ("tanh", "hermite:6")])
 def test_the_explicit_one_is_matched_to_the_deq(name, family, digits):
     X, _ = digits
     transformer = ExplicitFeatures(name, family=family, width=8, random_state=0).fit(X)
@@ -86,8 +84,7 @@ def test_numbers_come_back_in_their_own_units(kind, digits):
 def test_the_seed_decides(digits):
     X, y = digits
     answers = [
-        DEQClassifier(width=32, random_state=seed).fit(X[:300], y[:300]).decision_function(X[300:400])
-        for seed in (0, 0, 1)
+        DEQClassifier(width=32, random_state=seed).fit(X[:300], y[:300]).decision_function(X[300:400]) for seed in (0, 0, 1)
     ]
     assert np.array_equal(answers[0], answers[1])
     assert not np.allclose(answers[0], answers[2])

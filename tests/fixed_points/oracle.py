@@ -165,9 +165,7 @@ def _steps(seen: Tensor, told: Tensor) -> list[int]:
     """
     k, steps = len(seen) - 1, []
     for row in torch.nan_to_num(told.double(), nan=torch.inf).flip(0):
-        while k >= 0 and not bool(
-            ((seen[k] - row).abs() <= _SAME * row + _SMALL).logical_or(~(seen[k] < _LARGE)).all()
-        ):
+        while k >= 0 and not bool(((seen[k] - row).abs() <= _SAME * row + _SMALL).logical_or(~(seen[k] < _LARGE)).all()):
             k -= 1
         if k < 0:
             break

@@ -167,13 +167,7 @@ def convolution(draw, phi, factor):
     kernel, size = draw.normal(channels, channels, *(3,) * axes), math.prod(shape)
     matrix = linear(kernel, torch.eye(size, dtype=torch.float64).reshape(size, *shape)).reshape(size, size).T
     kernel, norm = scaled(draw, kernel, factor, matrix)
-    return (
-        lambda w, z: phi(linear(w["K"], z) + w["x"]),
-        {"K": kernel, "x": draw.normal(n, *shape)},
-        (n, *shape),
-        1,
-        norm,
-    )
+    return (lambda w, z: phi(linear(w["K"], z) + w["x"]), {"K": kernel, "x": draw.normal(n, *shape)}, (n, *shape), 1, norm)
 
 
 def group_norm(draw, phi, factor):

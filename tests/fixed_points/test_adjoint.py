@@ -94,9 +94,7 @@ def test_what_is_kept_for_a_backward_pass_does_not_grow_with_the_steps():
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            found = nsd.fixed_point(
-                tanh_map(weight, x), torch.zeros_like(x), nsd.Picard(), adjoint, tol=tol, max_steps=5000
-            )
+            found = nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(x), nsd.Picard(), adjoint, tol=tol, max_steps=5000)
         return sum(saved), found.evaluations
 
     (few, short), (many, long) = kept(nsd.ImplicitAdjoint(), 1e-2), kept(nsd.ImplicitAdjoint(), 1e-12)
@@ -142,9 +140,7 @@ def test_vmap_over_samples_and_over_weights():
         torch.testing.assert_close(both[k], layer()(weights[..., k], x), rtol=1e-10, atol=1e-11)
     per_sample = vmap(grad(lambda row: one(weight, row).square().sum()))(x)
     x.requires_grad_()
-    torch.testing.assert_close(
-        per_sample, torch.autograd.grad(layer()(weight, x).square().sum(), x)[0], rtol=1e-8, atol=1e-9
-    )
+    torch.testing.assert_close(per_sample, torch.autograd.grad(layer()(weight, x).square().sum(), x)[0], rtol=1e-8, atol=1e-9)
 
 
 def test_one_implicit_layer_inside_another():
@@ -153,9 +149,7 @@ def test_one_implicit_layer_inside_another():
 
     def nested(w, v):
         def outer(z):
-            inner = nsd.fixed_point(
-                lambda y: torch.tanh(w * y + v * z), torch.zeros_like(z), nsd.Picard(), adjoint, tol=TIGHT
-            )
+            inner = nsd.fixed_point(lambda y: torch.tanh(w * y + v * z), torch.zeros_like(z), nsd.Picard(), adjoint, tol=TIGHT)
             return torch.sin(0.5 * inner.value + w)
 
         return nsd.fixed_point(outer, torch.zeros(1, 2, dtype=torch.float64), nsd.Picard(), adjoint, tol=TIGHT).value
@@ -187,9 +181,7 @@ def test_what_cannot_be_batched_says_so():
     weight, x = (t.requires_grad_() for t in contraction(3, 4))
     value = layer()(weight, x)
     with pytest.raises(nsd.BadInput, match="jacrev"):
-        torch.autograd.grad(
-            value, weight, torch.eye(3, dtype=x.dtype)[:, :, None].expand(3, 3, 4), is_grads_batched=True
-        )
+        torch.autograd.grad(value, weight, torch.eye(3, dtype=x.dtype)[:, :, None].expand(3, 3, 4), is_grads_batched=True)
     with pytest.raises(nsd.BadInput, match="UnrolledAdjoint"):
         vmap(lambda row: layer(adjoint=nsd.fixed_points.UnrolledAdjoint())(weight, row))(x)
 
@@ -204,13 +196,9 @@ def test_unrolled_from_an_exact_start_has_a_gradient():
 def test_a_sample_that_fails_has_no_say_in_the_gradient():
     w = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
     factor = torch.tensor([[0.5], [1.5], [0.5]], dtype=torch.float64)
-    found = nsd.fixed_point(
-        lambda z: w * factor * z + 1.0, torch.zeros(3, 1, dtype=torch.float64), nsd.Picard(), throw=False
-    )
+    found = nsd.fixed_point(lambda z: w * factor * z + 1.0, torch.zeros(3, 1, dtype=torch.float64), nsd.Picard(), throw=False)
     assert found.converged.tolist() == [True, False, True]
-    assert (
-        float(found.value[1].abs().detach()) < 100.0
-    )  # not the farthest iterate, whose relative residual is the smallest
+    assert float(found.value[1].abs().detach()) < 100.0  # not the farthest iterate, whose relative residual is the smallest
     found.value.sum().backward()
     assert float(w.grad) == pytest.approx(2 * 0.5 / 0.25, rel=1e-6)  # d/dw 1/(1 − w/2), twice
 

@@ -19,9 +19,7 @@ def test_a_tensor_and_what_it_was_made_of_are_both_closed_over():
 
     def run(weight, x):
         u = x @ weight.T
-        return nsd.fixed_point(
-            lambda z: torch.tanh(z @ weight.T + u), torch.zeros_like(x), adjoint=EXACT, tol=TIGHT
-        ).value
+        return nsd.fixed_point(lambda z: torch.tanh(z @ weight.T + u), torch.zeros_like(x), adjoint=EXACT, tol=TIGHT).value
 
     assert torch.autograd.gradcheck(run, (weight, x))
     assert torch.autograd.gradgradcheck(run, (weight, x))
@@ -111,9 +109,7 @@ def pure_maps(weight, x):
         "from_numpy": lambda z: torch.tanh(z @ weight.T + torch.from_numpy(array) + x),
         "legacy constructor": lambda z: torch.tanh(z @ weight.T + torch.DoubleTensor([1.0, 2.0, 3.0, 4.0]) + x),
         "cached": cached,
-        "factories": lambda z: torch.tanh(
-            z @ weight.T + torch.ones(4, dtype=z.dtype) + torch.eye(4, dtype=z.dtype)[0] + x
-        ),
+        "factories": lambda z: torch.tanh(z @ weight.T + torch.ones(4, dtype=z.dtype) + torch.eye(4, dtype=z.dtype)[0] + x),
         "inner gradient": lambda z: energy(z) + 0.1,
         "inner vmap": lambda z: torch.tanh(torch.vmap(lambda row: weight @ row)(z) + x),
         "data": lambda z: torch.tanh(z @ weight.T + x.data * x),
@@ -128,11 +124,7 @@ def test_maps_that_make_their_own_constants(name):
 
         def energy(adjoint=adjoint):
             f = pure_maps(weight, x)[name]
-            return (
-                nsd.fixed_point(f, torch.zeros(3, 4, dtype=torch.float64), adjoint=adjoint, tol=TIGHT)
-                .value.square()
-                .sum()
-            )
+            return nsd.fixed_point(f, torch.zeros(3, 4, dtype=torch.float64), adjoint=adjoint, tol=TIGHT).value.square().sum()
 
         plain = torch.autograd.grad(energy(), (weight, x))
         first = torch.autograd.grad(energy(), (weight, x), create_graph=True)

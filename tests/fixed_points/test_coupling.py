@@ -70,9 +70,7 @@ def test_nothing_is_told_where_the_whole_state_is_one_sample(solver):
 def test_gradients_of_coupled_rows(samples):
     f, b = graph_network(47)
     found = nsd.fixed_point(f, torch.zeros(8, 50).double(), nsd.Broyden(), tol=1e-10, max_steps=400, samples=samples)
-    if (
-        samples != 1
-    ):  # of rows that are said to be independent, those that happen to converge together are not looked at
+    if samples != 1:  # of rows that are said to be independent, those that happen to converge together are not looked at
         assert found.coupled == (samples is None)
     weights = torch.linspace(-1.0, 1.0, 400).double()
     (gradient,) = torch.autograd.grad(found.value.flatten() @ weights, b)

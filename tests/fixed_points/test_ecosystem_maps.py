@@ -90,10 +90,7 @@ def test_normed_weights(kind, training, device):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize(
-    "kind",
-    NORMS,
-)
+@pytest.mark.parametrize("kind", NORMS)
 def test_normed_weights_used_twice_before_a_backward_pass(kind, device):
     layer = Normed(kind, device)
     assert_same_module(layer, layer, samples(device=device), lambda x: 0.5 * (layer(x) + layer(x)))

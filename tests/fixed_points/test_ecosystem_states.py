@@ -73,10 +73,7 @@ def test_gradients_of_what_is_no_leaf(device):
 
 def test_hooks(device):
     layer, x = Layer(device), samples(device=device)
-    wanted = (
-        derivatives(reference(layer)(x), [x])[0],
-        *derivatives((twin := reference(layer))(x), list(twin.parameters())),
-    )
+    wanted = (derivatives(reference(layer)(x), [x])[0], *derivatives((twin := reference(layer))(x), list(twin.parameters())))
     seen = []
     layer.inner.weight.register_hook(lambda g: 3.0 * g)
     layer.inject.weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))

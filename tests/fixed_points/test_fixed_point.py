@@ -66,9 +66,9 @@ def test_failures_are_told_apart(f, options, reason):
     assert error.value.reason == reason
     assert error.value.residual.shape == (3,)
     assert error.value.residuals.shape == found.residuals.shape
-    assert {"diverged": "run away", "stalled": "stopped shrinking", "nan": "NaN", "max_steps": "max_steps"}[
-        reason
-    ] in str(error.value)
+    assert {"diverged": "run away", "stalled": "stopped shrinking", "nan": "NaN", "max_steps": "max_steps"}[reason] in str(
+        error.value
+    )
 
 
 def test_noise_below_the_tolerance_stalls_with_the_dtype_in_the_remedy():
@@ -147,9 +147,7 @@ def test_gradients_pass_through_nested_states():
             image = torch.tanh(torch.cat([a, b], dim=1) @ weight.T + x)
             return image[:, :1], image[:, 1:]
 
-        found = nsd.fixed_point(
-            f, (torch.zeros(3, 1, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)), tol=1e-13
-        )
+        found = nsd.fixed_point(f, (torch.zeros(3, 1, dtype=torch.float64), torch.zeros(3, 3, dtype=torch.float64)), tol=1e-13)
         return torch.cat(found.value, dim=1)
 
     assert torch.autograd.gradcheck(run, (weight, x))
@@ -160,9 +158,7 @@ def test_a_vector_or_a_number_is_one_sample(shape):
     found = nsd.fixed_point(lambda z: torch.cos(z), torch.zeros(shape, dtype=torch.float64))
     assert found.value.shape == shape
     assert found.converged.shape == (1,)
-    torch.testing.assert_close(
-        found.value, torch.full(shape, 0.7390851332151607, dtype=torch.float64), rtol=1e-9, atol=0.0
-    )
+    torch.testing.assert_close(found.value, torch.full(shape, 0.7390851332151607, dtype=torch.float64), rtol=1e-9, atol=0.0)
 
 
 @pytest.mark.parametrize(
@@ -192,14 +188,7 @@ def test_states_that_do_not_fit_are_refused(f, z0, says):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"tol": 0.0},
-        {"max_steps": 0},
-        {"max_steps": 2.5},
-        {"precision": "mixed"},
-        {"adjoint": "ift"},
-        {"solver": "picard"},
-    ],
+    [{"tol": 0.0}, {"max_steps": 0}, {"max_steps": 2.5}, {"precision": "mixed"}, {"adjoint": "ift"}, {"solver": "picard"}],
 )
 def test_options_are_checked(options):
     with pytest.raises(nsd.BadInput):
@@ -207,8 +196,7 @@ def test_options_are_checked(options):
 
 
 @pytest.mark.parametrize(
-    "inplace",
-    [lambda z: z.mul_(0.5).add_(1.0), torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 4))],
+    "inplace", [lambda z: z.mul_(0.5).add_(1.0), torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Linear(4, 4))]
 )
 def test_a_map_that_works_in_place_is_refused(inplace):
     z0 = torch.zeros(3, 4)
@@ -244,8 +232,7 @@ def test_tensors_keep_their_own_dtypes():
 
 
 @pytest.mark.parametrize(
-    ("f", "args", "says"),
-    [(3, None, "function"), (torch.cos, torch.ones(2), "tuple"), (torch.cos, (0.5,), "tuple")],
+    ("f", "args", "says"), [(3, None, "function"), (torch.cos, torch.ones(2), "tuple"), (torch.cos, (0.5,), "tuple")]
 )
 def test_arguments_are_checked(f, args, says):
     with pytest.raises(nsd.BadInput, match=says):

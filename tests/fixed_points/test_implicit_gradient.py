@@ -45,11 +45,7 @@ def test_second_derivatives():
     z = solution(weight, x)
     pairs = [
         first(lambda: implicit_gradient(tanh_map(weight, x), z, TIGHT).pow(3).sum()),
-        first(
-            lambda: (
-                nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(z), adjoint=TIGHT, tol=1e-13).value.pow(3).sum()
-            )
-        ),
+        first(lambda: nsd.fixed_point(tanh_map(weight, x), torch.zeros_like(z), adjoint=TIGHT, tol=1e-13).value.pow(3).sum()),
     ]
     second = [torch.autograd.grad(sum(g.square().sum() for g in grads), (weight, x)) for grads in pairs]
     for a, b in zip((*pairs[0], *second[0]), (*pairs[1], *second[1]), strict=True):

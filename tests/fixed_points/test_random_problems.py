@@ -6,9 +6,7 @@ from .oracle import SLACK, judge
 from .random_problems import FAMILIES, TAKES_SAMPLES, random_problem
 
 COUNT = 150
-guesses = pytest.mark.skipif(
-    not TAKES_SAMPLES, reason="rows are taken for independent, and nobody can say otherwise yet"
-)
+guesses = pytest.mark.skipif(not TAKES_SAMPLES, reason="rows are taken for independent, and nobody can say otherwise yet")
 
 
 @pytest.mark.parametrize("told", [pytest.param(False, marks=guesses), True], ids=["guessed", "told"])

@@ -33,9 +33,7 @@ def test_the_gradient_of_ones_own_f():
     b = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
     adjoint = nsd.ImplicitAdjoint(nsd.Picard(), max_steps=5)
     value = nsd.fixed_point(lambda z: 0.9 * z + b, Z0, adjoint=adjoint).value
-    with pytest.raises(
-        nsd.NotConverged, match=r"The gradient of the fixed point.*max_steps.*Anderson\(memory=20\)"
-    ) as error:
+    with pytest.raises(nsd.NotConverged, match=r"The gradient of the fixed point.*max_steps.*Anderson\(memory=20\)") as error:
         value.sum().backward()
     assert "var_a" not in str(error.value)
 

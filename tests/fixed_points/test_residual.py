@@ -107,9 +107,7 @@ def test_samples_that_left_come_back_where_rounding_wants_one_step_more():
         for _ in range(6):
             x = torch.randn(64, 48, generator=draw)
             found = [
-                nsd.fixed_point(
-                    f, torch.zeros_like(x), nsd.Picard(), tol=3e-7, throw=False, samples=1, **{how: (x, slow)}
-                )
+                nsd.fixed_point(f, torch.zeros_like(x), nsd.Picard(), tol=3e-7, throw=False, samples=1, **{how: (x, slow)})
                 for how in ("args", "inputs")
             ]
             assert found[0].reason == found[1].reason

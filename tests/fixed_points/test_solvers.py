@@ -129,11 +129,7 @@ def test_options_that_make_no_sense_are_refused(build, says):
 @pytest.mark.parametrize("kind", [np.int64, np.int8, int])
 def test_whole_numbers_of_any_kind(kind):
     found = nsd.fixed_point(
-        lambda z: 0.5 * z + 1.0,
-        torch.zeros(2, 3),
-        nsd.Picard(),
-        nsd.fixed_points.PhantomAdjoint(kind(2)),
-        max_steps=kind(50),
+        lambda z: 0.5 * z + 1.0, torch.zeros(2, 3), nsd.Picard(), nsd.fixed_points.PhantomAdjoint(kind(2)), max_steps=kind(50)
     )
     assert bool(found.converged.all())
     assert type(Plan(max_steps=kind(50)).max_steps) is int

@@ -146,9 +146,7 @@ def test_the_check_is_in_full_precision(monkeypatch):
     make, weight, u = problem("dense", torch.float32)
     f = Activated(torch.relu, make(weight), u.detach().repeat(4000, 1))  # large enough for mixed precision
     with torch.no_grad():
-        found = nsd.fixed_point(
-            f, torch.zeros(4000 * N, 6), PeacemanRachford(), precision=nsd.fixed_points.MixedPrecision()
-        )
+        found = nsd.fixed_point(f, torch.zeros(4000 * N, 6), PeacemanRachford(), precision=nsd.fixed_points.MixedPrecision())
         image = f(found.value)
     assert bool(((image - found.value).norm(dim=1) <= 1.05e-5 * image.norm(dim=1)).all())
 

@@ -28,9 +28,7 @@ def test_a_resolvent_that_does_not_exist(linear):
 
 @pytest.mark.parametrize("solver", [ForwardBackward(), PeacemanRachford(None)])
 def test_the_identity_gives_no_step_size(solver):
-    with pytest.raises(
-        nsd.BadInput, match=rf"norm of I − W, which is .*Pass a number, {type(solver).__name__}\(alpha=1.0\)"
-    ):
+    with pytest.raises(nsd.BadInput, match=rf"norm of I − W, which is .*Pass a number, {type(solver).__name__}\(alpha=1.0\)"):
         solve(EYE, solver)
 
 
@@ -51,9 +49,7 @@ def test_a_complex_state_is_refused_and_other_solvers_take_it(solver):
     u = torch.ones(4, dtype=torch.complex64)
     with pytest.raises(nsd.BadInput, match=r"The state is complex64.*real states.*Anderson"):
         solve(linear, solver, z0, u, phi)
-    torch.testing.assert_close(
-        solve(linear, nsd.Anderson(), z0, u, phi).value, 2.0 * u.expand(3, 4), rtol=1e-4, atol=0.0
-    )
+    torch.testing.assert_close(solve(linear, nsd.Anderson(), z0, u, phi).value, 2.0 * u.expand(3, 4), rtol=1e-4, atol=0.0)
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -66,12 +62,7 @@ def test_a_complex_state_is_refused_and_other_solvers_take_it(solver):
         (0.5 * EYE, torch.zeros(3, 4), torch.ones(2, 4), r"u has shape \(2, 4\) and the state \(3, 4\)"),
         (0.5 * EYE, [torch.zeros(3, 4)], torch.ones(4), "one tensor, got a list"),
         (0.5 * EYE, [torch.zeros(3, 4), torch.zeros(3, 4)], torch.ones(4), "one tensor, got a list"),
-        (
-            CircularConvolution(KERNEL),
-            torch.zeros(3, 5, 4),
-            torch.ones(4),
-            r"takes states \(n, 2, width\).*\(3, 5, 4\)",
-        ),
+        (CircularConvolution(KERNEL), torch.zeros(3, 5, 4), torch.ones(4), r"takes states \(n, 2, width\).*\(3, 5, 4\)"),
         (CircularConvolution(KERNEL), torch.zeros(3, 2, 4, 4), torch.ones(4), r"takes states \(n, 2, width\)"),
         (CircularConvolution(KERNEL[..., None]), torch.zeros(3, 2, 4), torch.ones(4), r"\(n, 2, height, width\)"),
     ],
@@ -107,9 +98,7 @@ def test_an_activation_of_whole_rows_is_refused(phi, solver):
         solve(weight, nsd.Anderson(), phi=phi, adjoint=nsd.ImplicitAdjoint(solver)).value.sum().backward()
 
 
-@pytest.mark.parametrize(
-    "phi", [torch.relu, torch.nn.functional.gelu, torch.sigmoid, torch.sqrt, lambda h: h.clamp(-1, 1)]
-)
+@pytest.mark.parametrize("phi", [torch.relu, torch.nn.functional.gelu, torch.sigmoid, torch.sqrt, lambda h: h.clamp(-1, 1)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_what_is_element_wise_is_taken_for_it(phi, dtype):
     Activated(phi, EYE.to(dtype), torch.linspace(-3.0, 3.0, 28, dtype=dtype).reshape(7, 4)).rows(

@@ -30,10 +30,7 @@ def brute_dual(phi: Activation, tau_i: float, tau_j: float, lam: float) -> tuple
     outer_weights = outer_weights * normal_density(outer / tau_i) / tau_i
     parts = [_inner(phi, gain * u, spread, own) for u in outer.split(400)]
     value, slope = (torch.cat(column) for column in zip(*parts, strict=True))
-    return (
-        float((outer_weights * phi(outer) * value).sum()),
-        float((outer_weights * phi.derivative(outer) * slope).sum()),
-    )
+    return (float((outer_weights * phi(outer) * value).sum()), float((outer_weights * phi.derivative(outer) * slope).sum()))
 
 
 def _inner(phi: Activation, mean: Tensor, spread: float, marks: Tensor) -> tuple[Tensor, Tensor]:

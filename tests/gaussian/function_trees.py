@@ -165,9 +165,7 @@ def _pdf(x: Array) -> Array:
 
 def _power(u: Both, n: float) -> Both:
     slope = n * u[0] ** (n - 1.0) * u[1]
-    return u[0] ** n, np.where(
-        u[0] == 0.0, 0.0, slope
-    ) if n < 1.0 else slope  # a point where there is none counts for nothing
+    return u[0] ** n, np.where(u[0] == 0.0, 0.0, slope) if n < 1.0 else slope  # a point where there is none counts for nothing
 
 
 def _larger(a: Both, b: Both) -> Both:
@@ -214,10 +212,7 @@ _NUMPY: dict[str, Callable[..., Both]] = {
     "where": lambda u, a, b: (np.where(u[0] > 0.0, a[0], b[0]), np.where(u[0] > 0.0, a[1], b[1])),
     "max": _larger,
     "min": _smaller,
-    "clip": lambda u, a, b: (
-        np.clip(u[0], a[0], b[0]),
-        np.where((u[0] > a[0]) & (u[0] < b[0]), u[1], 0.0),
-    ),
+    "clip": lambda u, a, b: (np.clip(u[0], a[0], b[0]), np.where((u[0] > a[0]) & (u[0] < b[0]), u[1], 0.0)),
 }
 _SPECIAL_AT_0 = ("**", *(op for op in _NUMPY if op not in ("+", "-", "*", "neg")))
 

@@ -49,11 +49,7 @@ class Resolution:
     """its width, in deviations of the function of ξ − ζ"""
 
 
-RESOLUTIONS = (
-    Resolution(256, 1e-11, 24, 26, 3.0),
-    Resolution(373, 1e-12, 30, 24, 2.2),
-    Resolution(2048, 1e-13, 36, 24, 1.5),
-)
+RESOLUTIONS = (Resolution(256, 1e-11, 24, 26, 3.0), Resolution(373, 1e-12, 30, 24, 2.2), Resolution(2048, 1e-13, 36, 24, 1.5))
 
 
 @dataclass(frozen=True)
@@ -121,9 +117,7 @@ def _apart(a: Pair, b: Pair) -> tuple[float, float]:
     return value, slope
 
 
-def _pair(
-    phi: Function, places: Sequence[float], tau_i: float, tau_j: float, rho: float, c: float, how: Resolution
-) -> Pair:
+def _pair(phi: Function, places: Sequence[float], tau_i: float, tau_j: float, rho: float, c: float, how: Resolution) -> Pair:
     left = side(phi, places, tau_i, how)
     right = left if tau_j == tau_i else side(phi, places, tau_j, how)
     return Pair(left, right, *between(phi, left, right, rho, c, how), math.inf)

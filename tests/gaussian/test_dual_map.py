@@ -16,13 +16,7 @@ from tests.gaussian.scales import ROUND_OFF, float64
 from tests.zoo import ACTIVATIONS, CONTINUOUS, CUSTOM, JUMPING, OSCILLATING, build, each
 
 # Powers of two and their like: τ_i τ_j is exact, so that every method is asked for the same ρ, even 1e-9 from 1.
-PAIRS = (
-    (2.0**-10, 2.0**-10),
-    (1.0, 1.0),
-    (0.75, 1.5),
-    (1024.0, 768.0),
-    (2.0**-10, 1024.0),
-)
+PAIRS = ((2.0**-10, 2.0**-10), (1.0, 1.0), (0.75, 1.5), (1024.0, 768.0), (2.0**-10, 1024.0))
 MODERATE = ((2.0**-10, 2.0**-10), (1.0, 1.0), (0.75, 1.5))
 RHOS = (-1.0, -0.999, -0.5, 0.0, 0.3, 0.9, 0.99, 1.0 - 1e-9, 1.0)
 NATIVE = tuple(name for name in CONTINUOUS if name not in CUSTOM and name != "swish")
@@ -32,9 +26,7 @@ DISTINCT = tuple(name for name in NATIVE if name not in WRAPPED_AGAIN)
 
 
 def grid(pairs, rhos):
-    tau_i, tau_j, rho = (
-        float64(*column) for column in zip(*((*pair, rho) for pair in pairs for rho in rhos), strict=True)
-    )
+    tau_i, tau_j, rho = (float64(*column) for column in zip(*((*pair, rho) for pair in pairs for rho in rhos), strict=True))
     return tau_i, tau_j, tau_i * tau_j * rho
 
 

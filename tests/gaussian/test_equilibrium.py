@@ -79,12 +79,7 @@ def test_bounded_activations_have_an_equilibrium_for_any_weight(name):
 
 @pytest.mark.parametrize(
     ("name", "centred", "limit"),
-    [
-        ("relu", False, 2.0),
-        ("relu", True, 1.0 / (0.5 - 0.5 / math.pi)),
-        ("linear", False, 1.0),
-        ("abs", False, 1.0),
-    ],
+    [("relu", False, 2.0), ("relu", True, 1.0 / (0.5 - 0.5 / math.pi)), ("linear", False, 1.0), ("abs", False, 1.0)],
 )
 def test_too_large_a_weight_is_refused_with_the_largest_allowed(name, centred, limit):
     phi = build(name)

@@ -17,9 +17,7 @@ def test_gradients_pass_gradcheck(name):
     finite = SMOOTH_FIELDS if name in JUMPING else FIELDS
     tau = float64(0.3, 1.7).requires_grad_()
     for field in finite:
-        assert torch.autograd.gradcheck(lambda t, f=field: getattr(moments(phi, t), f), (tau,), atol=1e-7, rtol=1e-6), (
-            field
-        )
+        assert torch.autograd.gradcheck(lambda t, f=field: getattr(moments(phi, t), f), (tau,), atol=1e-7, rtol=1e-6), field
 
 
 @each()

@@ -92,13 +92,9 @@ def exact_polynomial_moments(coefficients, tau) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("tau", TAUS.tolist())
-@pytest.mark.parametrize(
-    "coefficients", [(3.0,), (0.0, 2.0), (0.5, 1.0, 0.25, -0.125), (1.0, 0.0, 0.0, 0.0, 0.0, 0.2, 1e-3)]
-)
+@pytest.mark.parametrize("coefficients", [(3.0,), (0.0, 2.0), (0.5, 1.0, 0.25, -0.125), (1.0, 0.0, 0.0, 0.0, 0.0, 0.2, 1e-3)])
 def test_polynomials(coefficients, tau):
-    errors = relative_errors(
-        moments_at(Polynomial(coefficients), tau), exact_polynomial_moments(coefficients, tau), tau
-    )
+    errors = relative_errors(moments_at(Polynomial(coefficients), tau), exact_polynomial_moments(coefficients, tau), tau)
     assert max(errors.values()) <= ROUND_OFF, errors
 
 

@@ -157,9 +157,7 @@ def test_two_variables_by_mpmath():
     step = mpmath.mpf(0.25)
     grid = [step * k for k in range(-32, 33)]
     weight = {p: step * mpmath.npdf(p) for p in grid}
-    value = mpmath.fsum(
-        weight[p] * phi(p) * mpmath.fsum(weight[q] * phi(rho * p + 0.8 * q) for q in grid) for p in grid
-    )
+    value = mpmath.fsum(weight[p] * phi(p) * mpmath.fsum(weight[q] * phi(rho * p + 0.8 * q) for q in grid) for p in grid)
     assert found.value == pytest.approx(float(value), rel=RTOL)
 
 
@@ -170,21 +168,7 @@ def test_what_has_no_value():
 
 def test_slopes_of_trees():
     x = np.linspace(-3.0, 3.0, 41) + 0.0123
-    for op in (
-        "tanh",
-        "sinh",
-        "cosh",
-        "sin",
-        "cos",
-        "exp",
-        "abs",
-        "erf",
-        "atan",
-        "relu",
-        "sigmoid",
-        "softplus",
-        "gelu",
-    ):
+    for op in ("tanh", "sinh", "cosh", "sin", "cos", "exp", "abs", "erf", "atan", "relu", "sigmoid", "softplus", "gelu"):
         for tree in (of(op, X), of(op, 0.5 * X**2) / (1.0 + of("silu", X) ** 2), of("log", 2.0 + of("elu", of(op, X)))):
             h = 1e-6
             with np.errstate(invalid="ignore"):

@@ -32,8 +32,7 @@ def test_pieces_are_recognised(text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["tanh(x)*abs(x)", "x**3", "tanh(x)", "sqrt(abs(x))", "max(x,0)**5", "max(x, 0) + 1e-9*sin(x)", "abs(sin(x))"],
+    "text", ["tanh(x)*abs(x)", "x**3", "tanh(x)", "sqrt(abs(x))", "max(x,0)**5", "max(x, 0) + 1e-9*sin(x)", "abs(sin(x))"]
 )
 def test_what_is_no_piecewise_polynomial_is_none(text):
     assert expression(text).pieces is None
@@ -42,9 +41,7 @@ def test_what_is_no_piecewise_polynomial_is_none(text):
 @pytest.mark.parametrize("name", TWINS)
 def test_it_has_the_closed_form_of_its_named_twin(name):
     phi, twin = expression(TWINS[name]), activation(name)
-    tau_i, tau_j, lam = grid(
-        ((1.0, 1.0), (0.75, 1.5), (2.0**-10, 1024.0)), [r for r in RHOS if name != "sign" or abs(r) < 1]
-    )
+    tau_i, tau_j, lam = grid(((1.0, 1.0), (0.75, 1.5), (2.0**-10, 1024.0)), [r for r in RHOS if name != "sign" or abs(r) < 1])
     assert_same(twin, tau_i, tau_j, dual_map(phi, tau_i, tau_j, lam), dual_map(twin, tau_i, tau_j, lam))
 
 

@@ -60,9 +60,7 @@ def test_a_jump_is_a_point_mass_of_the_slope(mean):
     std = 0.7
     value, slope = smoothed(build("sign"), float64(mean), float64(std))
     assert float(value) == pytest.approx(math.erf(mean / (std * math.sqrt(2.0))), abs=1e-14)
-    assert float(slope) == pytest.approx(
-        2.0 * math.exp(-0.5 * (mean / std) ** 2) / (std * math.sqrt(2 * math.pi)), rel=1e-13
-    )
+    assert float(slope) == pytest.approx(2.0 * math.exp(-0.5 * (mean / std) ** 2) / (std * math.sqrt(2 * math.pi)), rel=1e-13)
 
 
 def test_width_broadcasts():

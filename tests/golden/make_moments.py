@@ -18,18 +18,10 @@ PHI = {
     "softplus": (lambda x: mp.log1p(mp.exp(-abs(x))) + max(x, 0), lambda x: 1 / (1 + mp.exp(-x)), [0]),
     "arctan": (mp.atan, lambda x: 1 / (1 + x * x), [0]),
     "gelu": (lambda x: x * mp.ncdf(x), lambda x: mp.ncdf(x) + x * mp.npdf(x), [0]),
-    "silu": (
-        lambda x: x / (1 + mp.exp(-x)),
-        lambda x: (1 + mp.exp(-x) * (1 + x)) / (1 + mp.exp(-x)) ** 2,
-        [0],
-    ),
+    "silu": (lambda x: x / (1 + mp.exp(-x)), lambda x: (1 + mp.exp(-x) * (1 + x)) / (1 + mp.exp(-x)) ** 2, [0]),
     "gaussian": (lambda x: mp.exp(-x * x / 2), lambda x: -x * mp.exp(-x * x / 2), [0]),
     "relu": (lambda x: max(x, 0), lambda x: 1 if x > 0 else 0, [0]),
-    "leaky_relu:0.1": (
-        lambda x: x if x > 0 else mp.mpf(0.1) * x,
-        lambda x: 1 if x > 0 else mp.mpf(0.1),
-        [0],
-    ),
+    "leaky_relu:0.1": (lambda x: x if x > 0 else mp.mpf(0.1) * x, lambda x: 1 if x > 0 else mp.mpf(0.1), [0]),
     "abs": (abs, mp.sign, [0]),
     "elu": (lambda x: x if x > 0 else mp.expm1(x), lambda x: 1 if x > 0 else mp.exp(x), [0]),
     "softsign": (lambda x: x / (1 + abs(x)), lambda x: 1 / (1 + abs(x)) ** 2, [0]),
@@ -38,11 +30,7 @@ PHI = {
         lambda x: mp.mpf(0.75) if abs(x) < mp.mpf(1.2) else 0,
         [-mp.mpf(1.2), 0, mp.mpf(1.2)],
     ),
-    "polynomial:0.5,1,0.25,-0.125": (
-        lambda x: mp.mpf(0.5) + x + x**2 / 4 - x**3 / 8,
-        lambda x: 1 + x / 2 - 3 * x**2 / 8,
-        [0],
-    ),
+    "polynomial:0.5,1,0.25,-0.125": (lambda x: mp.mpf(0.5) + x + x**2 / 4 - x**3 / 8, lambda x: 1 + x / 2 - 3 * x**2 / 8, [0]),
 }
 TAUS = [1e-3, 0.05, 1.0, 30.0, 1e3]
 
@@ -54,12 +42,7 @@ def expectation(g, tau, kinks):
     cuts |= {tau * mp.mpf(k) for k in range(-13, 14)}
     limit = 13 * tau
     places = sorted(c for c in cuts if -limit <= c <= limit)
-    return mp.quad(
-        lambda u: g(u) * mp.exp(-((u / tau) ** 2) / 2) / (s2pi * tau),
-        places,
-        method="gauss-legendre",
-        maxdegree=5,
-    )
+    return mp.quad(lambda u: g(u) * mp.exp(-((u / tau) ** 2) / 2) / (s2pi * tau), places, method="gauss-legendre", maxdegree=5)
 
 
 def moments(f, df, kinks, tau):

@@ -66,11 +66,7 @@ def inputs() -> np.ndarray:
 
 def kernels(x: np.ndarray, names: list[str]) -> dict:
     first = [stax.Dense(1, W_std=float(np.sqrt(x.shape[1])), b_std=None, parameterization="ntk")]
-    hidden = [
-        part
-        for name in names
-        for part in (LAYERS[name](), stax.Dense(1, W_std=1.0, b_std=None, parameterization="ntk"))
-    ]
+    hidden = [part for name in names for part in (LAYERS[name](), stax.Dense(1, W_std=1.0, b_std=None, parameterization="ntk"))]
     _, _, kernel_fn = stax.serial(*first, *hidden)
     found = kernel_fn(x, x, ("nngp", "ntk"))  # x against itself given as two arguments: no shortcut for the diagonal
     record = {"layers": names, "conjugate": np.asarray(found.nngp).tolist()}

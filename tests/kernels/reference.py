@@ -57,9 +57,7 @@ def _sech2(x: np.ndarray) -> np.ndarray:
 
 PHI = {
     "relu": Phi(lambda x: np.maximum(x, 0.0), lambda x: 1.0 * (x > 0), (0.0,), graded=False),
-    "leaky_relu:0.1": Phi(
-        lambda x: np.where(x > 0, x, 0.1 * x), lambda x: np.where(x > 0, 1.0, 0.1), (0.0,), graded=False
-    ),
+    "leaky_relu:0.1": Phi(lambda x: np.where(x > 0, x, 0.1 * x), lambda x: np.where(x > 0, 1.0, 0.1), (0.0,), graded=False),
     "tanh": Phi(np.tanh, _sech2),
     "erf": Phi(erf, lambda x: 2.0 / math.sqrt(math.pi) * np.exp(-(x**2))),
     "gelu": Phi(lambda x: x * ndtr(x), lambda x: ndtr(x) + x * _density(x)),

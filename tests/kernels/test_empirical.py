@@ -17,13 +17,7 @@ def data(n=8, p=16):
 
 def deq(name, width, out_features=1, seed=0, **options):
     return nsd.DEQ(
-        NET[name],
-        16,
-        width,
-        out_features,
-        dtype=torch.float64,
-        generator=torch.Generator().manual_seed(seed),
-        **options,
+        NET[name], 16, width, out_features, dtype=torch.float64, generator=torch.Generator().manual_seed(seed), **options
     )
 
 
@@ -32,9 +26,7 @@ def dense_tangent(module, x):
     rows = []
     for sample in x:
         out = module(sample[None])[0]
-        rows.append(
-            [torch.cat([g.flatten() for g in torch.autograd.grad(o, parameters, retain_graph=True)]) for o in out]
-        )
+        rows.append([torch.cat([g.flatten() for g in torch.autograd.grad(o, parameters, retain_graph=True)]) for o in out])
     jacobian = torch.stack([torch.stack(row) for row in rows])  # (n, K, P)
     return torch.einsum("ikp,jkp->ij", jacobian, jacobian) / jacobian.shape[1]
 

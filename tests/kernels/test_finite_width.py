@@ -7,14 +7,7 @@ import torch
 from torch import Tensor
 
 import notsodeep as nsd
-from tests.kernels.finite_width import (
-    FiniteDeq,
-    FiniteExplicit,
-    conjugate,
-    log_log_slope,
-    root_mean_square_gap,
-    tangent,
-)
+from tests.kernels.finite_width import FiniteDeq, FiniteExplicit, conjugate, log_log_slope, root_mean_square_gap, tangent
 
 VAR_A, VAR_B = 0.2, 0.8
 N, P = 5, 6
@@ -38,10 +31,7 @@ def _centred_relu(u: Tensor) -> Tensor:
 NETWORKS = {
     "tanh": (nsd.Implicit("tanh", VAR_A, VAR_B), lambda m, seed: FiniteDeq(torch.tanh, VAR_A, VAR_B, P, m, seed)),
     "relu": (nsd.Implicit("relu", VAR_A, VAR_B), lambda m, seed: FiniteDeq(_centred_relu, VAR_A, VAR_B, P, m, seed)),
-    "explicit": (
-        nsd.Explicit(["relu", "tanh"]),
-        lambda m, seed: FiniteExplicit([torch.relu, torch.tanh], P, m, seed),
-    ),
+    "explicit": (nsd.Explicit(["relu", "tanh"]), lambda m, seed: FiniteExplicit([torch.relu, torch.tanh], P, m, seed)),
 }
 
 

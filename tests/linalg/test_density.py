@@ -58,9 +58,7 @@ def test_quantiles_and_the_smoothed_density():
     assert found.quantile(1.0) == pytest.approx(2.0, abs=1e-3)
     assert float(torch.trapezoid(found.values, found.grid)) == pytest.approx(1.0, abs=0.02)
     inside = (found.grid > 0.8) & (found.grid < 1.7)
-    torch.testing.assert_close(
-        found.values[inside], torch.full((int(inside.sum()),), 1 / 1.5).double(), rtol=0.15, atol=0
-    )
+    torch.testing.assert_close(found.values[inside], torch.full((int(inside.sum()),), 1 / 1.5).double(), rtol=0.15, atol=0)
 
 
 def test_a_grid_of_the_bulk_leaves_spikes_out():

@@ -36,6 +36,4 @@ def test_capacitance_against_the_dense_matrix():
     scaled = (u @ core @ u.T) / d.sqrt() / d.sqrt()[:, None]
     values, vectors = system.ritz(2)
     assert torch.allclose(values, torch.linalg.eigvalsh(scaled).flip(0)[:2])
-    assert torch.allclose(
-        scaled @ (u @ vectors / d.sqrt()[:, None]), values * (u @ vectors / d.sqrt()[:, None]), atol=1e-9
-    )
+    assert torch.allclose(scaled @ (u @ vectors / d.sqrt()[:, None]), values * (u @ vectors / d.sqrt()[:, None]), atol=1e-9)

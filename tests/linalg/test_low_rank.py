@@ -55,9 +55,7 @@ def test_negative_determinant_is_not_a_number():
     """As torch.logdet has it."""
     n = 5
     op = LowRankPlusDiagonal(
-        torch.zeros(n, 1, dtype=torch.float64),
-        torch.zeros(1, 1, dtype=torch.float64),
-        torch.ones(n, dtype=torch.float64),
+        torch.zeros(n, 1, dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64), torch.ones(n, dtype=torch.float64)
     )
     negative = op.add_ridge(torch.tensor([-2.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64))
     assert torch.isnan(negative.logdet())
@@ -68,9 +66,7 @@ def test_negative_determinant_is_not_a_number():
 
 @pytest.mark.parametrize("method", ["solve", "logdet"])
 def test_a_zero_diagonal_is_refused_with_a_remedy(method):
-    op = LowRankPlusDiagonal(
-        normal(4, 1), torch.eye(1, dtype=torch.float64), torch.tensor([1.0, 0.0, 2.0, 0.0]).double()
-    )
+    op = LowRankPlusDiagonal(normal(4, 1), torch.eye(1, dtype=torch.float64), torch.tensor([1.0, 0.0, 2.0, 0.0]).double())
     with pytest.raises(BadInput, match="add_ridge") as raised:
         op.solve(torch.ones(4)) if method == "solve" else op.logdet()
     assert "2" in str(raised.value)
@@ -84,13 +80,7 @@ def test_a_zero_operator_has_norm_zero():
 
 @pytest.mark.parametrize(
     ("factor", "core", "diag"),
-    [
-        ((4, 2), (3, 3), (4,)),
-        ((4, 2), (2, 2), (5,)),
-        ((4, 2), (2, 3), (4,)),
-        ((4, 2), (2, 2), (4, 1)),
-        ((4,), (1, 1), (4,)),
-    ],
+    [((4, 2), (3, 3), (4,)), ((4, 2), (2, 2), (5,)), ((4, 2), (2, 3), (4,)), ((4, 2), (2, 2), (4, 1)), ((4,), (1, 1), (4,))],
 )
 def test_shapes_that_do_not_fit_are_refused(factor, core, diag):
     with pytest.raises(BadInput, match="expected"):

@@ -55,16 +55,12 @@ def test_contract(by):
     torch.testing.assert_close(inner, torch.eye(N).double(), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "kind", ["definite", "indefinite", "negative diagonal", "zero diagonal", "zero core", "full core"]
-)
+@pytest.mark.parametrize("kind", ["definite", "indefinite", "negative diagonal", "zero diagonal", "zero core", "full core"])
 def test_any_low_rank_plus_diagonal_is_made_positive(kind):
     core = {"indefinite": [3.0, -2.0, 1.0, -40.0], "zero core": [0.0] * 4}.get(kind, [3.0, 2.0, 1.0, 0.5])
     square = normal(4, 4, seed=3)
     core = square + square.T if kind == "full core" else torch.diag(torch.tensor(core).double())
-    diag = {"negative diagonal": normal(N, seed=2), "zero diagonal": torch.zeros(N).double()}.get(
-        kind, torch.ones(N).double()
-    )
+    diag = {"negative diagonal": normal(N, seed=2), "zero diagonal": torch.zeros(N).double()}.get(kind, torch.ones(N).double())
     operator = LowRankPlusDiagonal(normal(N, 4), core, diag)
     by = made_positive(operator, 1e-3)
     assert float(torch.linalg.eigvalsh(dense(by)).min()) > 0

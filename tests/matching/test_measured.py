@@ -43,8 +43,7 @@ def test_gap_on_the_mixture(mixture, name, family, most):
 
 
 @pytest.mark.parametrize(
-    ("source", "name", "most"),
-    [(digits, "relu", 5e-4), (digits, "tanh", 5e-3), (mnist, "relu", 3e-4), (mnist, "tanh", 1e-2)],
+    ("source", "name", "most"), [(digits, "relu", 5e-4), (digits, "tanh", 5e-3), (mnist, "relu", 3e-4), (mnist, "tanh", 1e-2)]
 )
 def test_gap_on_real_data(source, name, most):
     found = nsd.design(nsd.Implicit(name, 0.2, 0.8), x=source())

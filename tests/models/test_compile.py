@@ -19,9 +19,7 @@ def digits():
 
 
 def random_deq(name="relu", width=256, out_features=10, **options):
-    return nsd.DEQ(
-        nsd.Implicit(name, 0.2), 64, width, out_features, generator=torch.Generator().manual_seed(0), **options
-    )
+    return nsd.DEQ(nsd.Implicit(name, 0.2), 64, width, out_features, generator=torch.Generator().manual_seed(0), **options)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +45,7 @@ def test_a_random_deq(name, depth, digits):
     assert compiled.design.explicit.depth == depth
     assert compiled.network.widths == (256,) * depth
     exact = nsd.relative_gap(
-        nsd.conjugate_kernel(nsd.Implicit(name, 0.2), x.double()),
-        nsd.conjugate_kernel(compiled.design.explicit, x.double()),
+        nsd.conjugate_kernel(nsd.Implicit(name, 0.2), x.double()), nsd.conjugate_kernel(compiled.design.explicit, x.double())
     )
     assert certificate.kernel_gap == pytest.approx(exact, rel=1e-3)
     assert certificate.kernel_samples == certificate.samples == len(x)

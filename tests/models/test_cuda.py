@@ -8,10 +8,7 @@ import torch
 import notsodeep as nsd
 from notsodeep.fixed_points.plan import has_fast_bfloat16
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 P, M = 50, 1024
 
 

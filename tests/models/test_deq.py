@@ -30,9 +30,7 @@ def deq(name="relu", out_features=K, dtype=torch.float64, width=M, seed=1, var_a
 
 
 def enn(dtype=torch.float64, **options):
-    return nsd.ENN(
-        nsd.Explicit(["relu", "tanh"]), P, M, K, dtype=dtype, generator=torch.Generator().manual_seed(1), **options
-    )
+    return nsd.ENN(nsd.Explicit(["relu", "tanh"]), P, M, K, dtype=dtype, generator=torch.Generator().manual_seed(1), **options)
 
 
 MODULES = {
@@ -101,9 +99,7 @@ def test_learned_variances_have_gradients():
                 moved.log_variances[k] += step
                 values.append(float(moved(x).square().sum()))
         wanted.append((values[0] - values[1]) / 2e-6)
-    torch.testing.assert_close(
-        module.log_variances.grad, torch.tensor(wanted, dtype=torch.float64), rtol=1e-4, atol=1e-6
-    )
+    torch.testing.assert_close(module.log_variances.grad, torch.tensor(wanted, dtype=torch.float64), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -125,9 +121,7 @@ def test_torch_func(name):
     torch.testing.assert_close(vmap(module)(x), module(x), rtol=1e-8, atol=1e-9)
     by_row = vmap(jacrev(module))(x)
     assert by_row.shape == (5, K, P)
-    torch.testing.assert_close(
-        by_row[0], torch.autograd.functional.jacobian(module, x[:1])[0, :, 0], rtol=1e-7, atol=1e-8
-    )
+    torch.testing.assert_close(by_row[0], torch.autograd.functional.jacobian(module, x[:1])[0, :, 0], rtol=1e-7, atol=1e-8)
     forwards = jacfwd(module)(x[0])
     torch.testing.assert_close(forwards, by_row[0], rtol=1e-7, atol=1e-8)
     energy = lambda row: module(row).square().sum()  # noqa: E731
@@ -229,10 +223,7 @@ def test_in_a_distributed_wrapper(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     workers = [
         subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store")],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            [*command, str(rank), str(tmp_path / "store")], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         for rank in (0, 1)
     ]

@@ -16,9 +16,7 @@ NETWORKS = {
     "relu": lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)),
     "no bias": lambda: nn.Sequential(nn.Linear(5, 7, bias=False), nn.Tanh(), nn.Linear(7, 3, bias=False), nn.Tanh()),
     "deep": lambda: nn.Sequential(*[m for _ in range(12) for m in (nn.Linear(5, 5), nn.SiLU())]),
-    "nested": lambda: nn.Sequential(
-        nn.Sequential(nn.Linear(5, 4), nn.ELU()), nn.Sequential(nn.Identity(), nn.Linear(4, 2))
-    ),
+    "nested": lambda: nn.Sequential(nn.Sequential(nn.Linear(5, 4), nn.ELU()), nn.Sequential(nn.Identity(), nn.Linear(4, 2))),
     "linear twice": lambda: nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 6), nn.GELU(), nn.Dropout(0.5), nn.Hardtanh()),
     "activation first": lambda: nn.Sequential(nn.Softplus(), nn.Linear(5, 4), nn.LeakyReLU(0.2), nn.Sigmoid()),
     "in place": lambda: nn.Sequential(

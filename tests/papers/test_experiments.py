@@ -74,11 +74,7 @@ def test_l1_gaps_fall_and_the_sharp_ones_are_smaller(records):
     for activation in ("tanh", "relu"):
         for kernel in ("conjugate", "tangent", "preactivation"):
             by_size = {
-                n: [
-                    r.values[kernel]
-                    for r in records["L1"]
-                    if (r.config["activation"], r.config["n"]) == (activation, n)
-                ]
+                n: [r.values[kernel] for r in records["L1"] if (r.config["activation"], r.config["n"]) == (activation, n)]
                 for n in (60, 240)
             }
             assert max(v["equivalent"] for v in by_size[240]) < min(v["equivalent"] for v in by_size[60])
@@ -120,9 +116,7 @@ def test_l3_and_l4_designs_beat_the_plain_network(records):
 
 
 def test_l5_is_about_the_same_networks(records):
-    by_kind = {
-        kind: [r for r in records["L5"] if r.config["kind"] == kind] for kind in ("width", "infinite", "trained")
-    }
+    by_kind = {kind: [r for r in records["L5"] if r.config["kind"] == kind] for kind in ("width", "infinite", "trained")}
     assert {kind: len(found) for kind, found in by_kind.items()} == {"width": 8, "infinite": 2, "trained": 2}
     for record in by_kind["width"]:
         sgd, ridge = record.values["accuracy"]["sgd"], record.values["accuracy"]["ridge"]
@@ -157,9 +151,7 @@ def test_l6_measures_both(records):
 
 def test_w1_is_compared_in_level_where_it_trained_as_long_as_the_paper(records):
     def levels(steps):
-        trained = [
-            replace(r, config={**r.config, "steps": steps}) for r in records["W1"] if r.config.get("steps") == 100
-        ]
+        trained = [replace(r, config={**r.config, "steps": steps}) for r in records["W1"] if r.config.get("steps") == 100]
         claims = EXPERIMENTS["W1"].claims(records | {"W1": trained}, "")
         return [claim.id for claim in claims if claim.id.endswith(".level")]
 

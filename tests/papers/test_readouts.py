@@ -17,10 +17,7 @@ from notsodeep.papers.ling2024.rivals import Task, best_factor, networks
 def features():
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(3, (300,), generator=draw)
-    z = {
-        name: torch.randn(300, 12, generator=draw) + functional.one_hot(y, 12)
-        for name in ("deq", "matched", "deq_again")
-    }
+    z = {name: torch.randn(300, 12, generator=draw) + functional.one_hot(y, 12) for name in ("deq", "matched", "deq_again")}
     z["plain"] = 0.5 * z["deq"]
     return z, Task(torch.zeros(200, 1), y[:200], torch.zeros(100, 1), y[200:])
 

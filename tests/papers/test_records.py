@@ -47,15 +47,7 @@ def test_half_a_line_is_forgotten_and_overwritten(store, cut):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        record(2).to_line().replace("1.0", "NaN"),
-        "{}",
-        "not json",
-        "[1]",
-        '{"experiment": "L1"}',
-        "[" * 100_000,
-        "\udcff",
-    ],
+    [record(2).to_line().replace("1.0", "NaN"), "{}", "not json", "[1]", '{"experiment": "L1"}', "[" * 100_000, "\udcff"],
 )
 def test_a_line_that_is_no_record_is_named(store, line):
     store.add(record(1))

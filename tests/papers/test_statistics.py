@@ -74,10 +74,5 @@ def test_an_interval_lies_above_another():
 
 
 def test_numbers_over_seeds_are_in_order():
-    records = [
-        Record("L1", {"n": n, "seed": s}, {"gap": gap}, 0.0) for n, s, gap in ((4, 0, 1.0), (2, 0, None), (2, 1, 3.0))
-    ]
-    assert list(over_seeds(records, lambda r: r.config["n"], lambda r: r.values["gap"]).items()) == [
-        (2, [3.0]),
-        (4, [1.0]),
-    ]
+    records = [Record("L1", {"n": n, "seed": s}, {"gap": gap}, 0.0) for n, s, gap in ((4, 0, 1.0), (2, 0, None), (2, 1, 3.0))]
+    assert list(over_seeds(records, lambda r: r.config["n"], lambda r: r.values["gap"]).items()) == [(2, [3.0]), (4, [1.0])]

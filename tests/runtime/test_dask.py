@@ -190,9 +190,7 @@ def test_a_wrong_address_is_one_line_within_seconds(notsodeep, tmp_path, address
 def test_a_wrong_address_makes_no_folder(notsodeep, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(cluster, "_ANSWER", 0.5)
     out = tmp_path / "run"
-    ran = notsodeep(
-        "kernel", "--data", "gmm:n=40,p=20", "--out", str(out), "--format", "zarr", "--scheduler", "tcp://a:9"
-    )
+    ran = notsodeep("kernel", "--data", "gmm:n=40,p=20", "--out", str(out), "--format", "zarr", "--scheduler", "tcp://a:9")
     assert ran.returncode == 2
     assert "There is no Dask scheduler" in ran.stderr
     assert not out.exists()

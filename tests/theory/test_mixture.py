@@ -26,11 +26,9 @@ def test_samples_have_the_means_and_covariances(kind):
     x, y = mixture.sample(n, seeded(1))
     for a in range(2):
         rows = x[y == a] * p**0.5
-        wanted = {
-            "isotropic": lambda c: c * torch.eye(p, dtype=torch.float64),
-            "diagonal": torch.diag,
-            "full": lambda c: c,
-        }[kind](covariances[a])
+        wanted = {"isotropic": lambda c: c * torch.eye(p, dtype=torch.float64), "diagonal": torch.diag, "full": lambda c: c}[
+            kind
+        ](covariances[a])
         spread = float(wanted.diagonal().max())
         assert torch.allclose(rows.mean(0), means[a], atol=6 * (spread / (n / 2)) ** 0.5)
         assert torch.allclose(torch.cov(rows.T), wanted, atol=8 * spread / (n / 2) ** 0.5)
@@ -75,9 +73,7 @@ def test_each_class_may_have_its_own_form():
     forms = [0.7, torch.rand(p, dtype=torch.float64, generator=g), root @ root.T]
     means = torch.randn(3, p, dtype=torch.float64, generator=g)
     mixed = nsd.GaussianMixture(means, forms)
-    dense = nsd.GaussianMixture(
-        means, torch.stack([0.7 * torch.eye(p, dtype=torch.float64), forms[1].diag(), forms[2]])
-    )
+    dense = nsd.GaussianMixture(means, torch.stack([0.7 * torch.eye(p, dtype=torch.float64), forms[1].diag(), forms[2]]))
     assert [form.ndim for form in mixed.covariances] == [0, 1, 2]
     assert torch.allclose(mixed.traces(), dense.traces())
     assert torch.allclose(mixed.trace_products(), dense.trace_products())

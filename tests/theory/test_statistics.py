@@ -48,9 +48,7 @@ def test_estimates_do_not_depend_on_which_product_is_smaller(drawn):
     noise = [(g - g.mean(0)) * (len(g) / (len(g) - 1)) ** 0.5 for g in narrow]
     squares = (noise[0] @ noise[0].T).square()
     n = len(squares)
-    assert float(tall.T[0, 0]) == pytest.approx(
-        float(50 * (squares.sum() - squares.diagonal().sum()) / (n * n - n)), rel=1e-10
-    )
+    assert float(tall.T[0, 0]) == pytest.approx(float(50 * (squares.sum() - squares.diagonal().sum()) / (n * n - n)), rel=1e-10)
 
 
 def test_labels_may_be_anything(drawn):

@@ -3,31 +3,10 @@
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, custom
 from notsodeep.activations.formula import Formula, expression
-from notsodeep.activations.piecewise import (
-    Abs,
-    Elu,
-    HardTanh,
-    LeakyRelu,
-    Linear,
-    Rectifier,
-    Relu,
-    Sign,
-    Softsign,
-)
+from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linear, Rectifier, Relu, Sign, Softsign
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.registry import FACTORIES, ActivationLike, activation
-from notsodeep.activations.smooth import (
-    Arctan,
-    Cos,
-    Erf,
-    Gaussian,
-    Gelu,
-    Sigmoid,
-    Silu,
-    Sin,
-    Softplus,
-    Tanh,
-)
+from notsodeep.activations.smooth import Arctan, Cos, Erf, Gaussian, Gelu, Sigmoid, Silu, Sin, Softplus, Tanh
 from notsodeep.activations.wrappers import Centred, Scaled
 
 __all__ = [

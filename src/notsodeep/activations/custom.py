@@ -150,9 +150,7 @@ def find_kinks(function: Function) -> tuple[float, ...]:
         edges = _grid()
         try:
             values = at_order(function, edges, order)
-        except (
-            RuntimeError
-        ):  # torch knows no second derivative of some of its functions; they are searched to the first
+        except RuntimeError:  # torch knows no second derivative of some of its functions; they are searched to the first
             break
         change, scale = values.diff().abs(), float(values.abs().max()) + 1e-300
         largest = max(largest, scale)

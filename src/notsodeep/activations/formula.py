@@ -96,9 +96,7 @@ def _looked_at(text: str) -> Custom:
     _check_values(value, text)
     for part, divisor in reading.divisors:
         if poles := _zeros(divisor):
-            raise refusal(
-                part, f"divides by 0 at x = {poles[0]:.4g}: write a divisor that is never 0, such as 1 + x**2"
-            )
+            raise refusal(part, f"divides by 0 at x = {poles[0]:.4g}: write a divisor that is never 0, such as 1 + x**2")
     found = look_at(value, _kinks(value, reading.switches), text)
     _check_slope(found, text)
     return found

@@ -84,16 +84,12 @@ def refusal(part: str, why: str) -> BadInput:
 def plain(text: str) -> str:
     """The text without its spaces, if it can be read."""
     if not isinstance(text, str):
-        raise BadInput(
-            f"An activation's expression must be text, got {type(text).__name__}: write for example x*tanh(x)."
-        )
+        raise BadInput(f"An activation's expression must be text, got {type(text).__name__}: write for example x*tanh(x).")
     text = text.strip()
     if not text:
         raise BadInput("An activation's expression is empty: write for example x*tanh(x).")
     if len(text) > _LONGEST:
-        raise refusal(
-            text, f"has {len(text)} characters and may have {_LONGEST}: pass a torch function (nsd.custom) instead"
-        )
+        raise refusal(text, f"has {len(text)} characters and may have {_LONGEST}: pass a torch function (nsd.custom) instead")
     if wrong := [c for c in dict.fromkeys(text) if c not in _KNOWN_CHARACTERS]:
         raise refusal("".join(wrong), f"cannot be read: {', '.join(map(_remedy, wrong[:4]))}")
     if glued := _GLUED.search(text):
@@ -211,9 +207,7 @@ class _Reader:
                 return self.binary(node, depth)
             case ast.Call():
                 return self.call(node, depth)
-        raise self.refusal(
-            node, _NOT_ARITHMETIC.get(type(node), "is no arithmetic: write + - * / ** and functions of x")
-        )
+        raise self.refusal(node, _NOT_ARITHMETIC.get(type(node), "is no arithmetic: write + - * / ** and functions of x"))
 
     def quoted(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.text, node) or self.text

@@ -23,18 +23,13 @@ from notsodeep.tolerances import MESH_RTOL
 _WIDEST, _EVEN = 0.5, 2048.0  # panels to begin with, and how far out they are so narrow; farther out they grow
 _GROWING = 2000  # of them on either side. What is narrower than a sixteenth of one, and stands alone, may be overlooked
 _MOST = 1 << 16  # panels in the end
-_HIGH = (
-    12  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
-)
+_HIGH = 12  # from this degree on a polynomial of a panel must have no part: products of two, and a Gaussian, are then exact
 _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
 _FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
 _NARROWEST = 2.0**-46
 _UNBOUNDED = 30.0  # times the largest slope at the first nodes, from which on one may have no bound
-_AT_END = (
-    1e-9,
-    2e-12,
-)  # of a panel, and of x, how far inside its ends it is looked at: places of kinks are known to less
+_AT_END = (1e-9, 2e-12)  # of a panel, and of x, how far inside its ends it is looked at: places of kinks are known to less
 _STRETCH, _TINY = (1e-5, 1e-2), 1e-13  # of a panel, where φ shows its rounding; of φ, how large its steps may be
 _SCATTER = 8.0  # how much larger than seen rounding may be
 _GOLDEN = 0.381966

@@ -48,8 +48,7 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
     for order in range(degree + 1):
         # Of the piece on the right at its left end, less that of the piece on the left at its right end.
         after, before = (
-            np.array([legendre.legval(end, legendre.legder(c, order)) for c in series]) / half**order
-            for end in (-1.0, 1.0)
+            np.array([legendre.legval(end, legendre.legder(c, order)) for c in series]) / half**order for end in (-1.0, 1.0)
         )
         step = after[1:] - before[:-1]
         # What the rounding of the coefficients beside a kink can be at its ends.
@@ -62,12 +61,7 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
 
 
 def _fits(
-    function: Function,
-    kinks: tuple[float, ...],
-    series: np.ndarray,
-    scale: np.ndarray,
-    half: np.ndarray,
-    middle: np.ndarray,
+    function: Function, kinks: tuple[float, ...], series: np.ndarray, scale: np.ndarray, half: np.ndarray, middle: np.ndarray
 ) -> bool:
     """Whether the pieces are the function wherever it is looked at, far out too."""
     x = _FAR + 1e-3 / np.pi  # beside round numbers, which may be kinks

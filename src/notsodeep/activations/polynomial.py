@@ -54,9 +54,7 @@ class Polynomial(Activation):
         return _horner(tuple(k * c for k, c in enumerate(self.coefficients))[1:] or (0.0,), x)
 
     def __str__(self) -> str:
-        terms = [
-            f"{c:.6g}" + ("", "·x")[k > 0] + (f"^{k}" if k > 1 else "") for k, c in enumerate(self.coefficients) if c
-        ]
+        terms = [f"{c:.6g}" + ("", "·x")[k > 0] + (f"^{k}" if k > 1 else "") for k, c in enumerate(self.coefficients) if c]
         return "polynomial(" + (" + ".join(reversed(terms)) or "0") + ")"
 
 

@@ -79,9 +79,7 @@ class Advice:
         rows = self.measured.rows()
         if self.dominated is not None:
             share = f"{self.dominated:.3g} in one feature"
-            rows.insert(
-                1, ("variance as given", share, "for which each was scaled to unit variance; all else is of that")
-            )
+            rows.insert(1, ("variance as given", share, "for which each was scaled to unit variance; all else is of that"))
         if self.race is not None:
             rows += _race_rows(self.race)
         return rows
@@ -93,9 +91,7 @@ class Advice:
     def summary(self) -> str:
         """The three sentences and the table of measurements, as text."""
         stream = io.StringIO()
-        console = Console(
-            file=stream, width=128, highlight=False, markup=False, color_system=None, legacy_windows=False
-        )
+        console = Console(file=stream, width=128, highlight=False, markup=False, color_system=None, legacy_windows=False)
         for sentence in self.sentences:
             console.print(sentence)
         table = Table("measured", "value", "what it means", box=box.SIMPLE_HEAD)
@@ -176,13 +172,7 @@ class Advice:
 
 
 def advise(
-    x: Array,
-    y: Any,
-    *,
-    train: bool = False,
-    test: tuple[Array, Any] | None = None,
-    seed: int = 0,
-    say: Say | None = None,
+    x: Array, y: Any, *, train: bool = False, test: tuple[Array, Any] | None = None, seed: int = 0, say: Say | None = None
 ) -> Advice:
     """Advice whether to predict y from x with a DEQ, with the explicit network matched to it, or with neither.
 

@@ -144,11 +144,7 @@ class Evidence:
             ("largest feature", short(self.largest_feature), "its share of x's variance; at 1 the others are not seen"),
             ("conjugate gap", short(self.conjugate_gap), "of the DEQ's kernel and the matched network's, relative"),
             ("tangent gap", short(self.tangent_gap), "the same of the tangent kernels, up to a factor"),
-            (
-                "DEQ kernel",
-                str(self.deq),
-                "error with the DEQ's tangent kernel, ± its standard error; 1 is a constant's",
-            ),
+            ("DEQ kernel", str(self.deq), "error with the DEQ's tangent kernel, ± its standard error; 1 is a constant's"),
             ("matched kernel", str(self.matched), "the same with the matched explicit network's"),
             ("DEQ kernel, n/2", str(self.deq_half), "the same with half of the samples"),
             ("DEQ kernel, n/4", str(self.deq_quarter), "the same with a quarter of them"),
@@ -158,11 +154,7 @@ class Evidence:
             ("missed", short(self.missed), "share of what the best of these learns that the kernels miss"),
             ("head energy", short(self.head_energy), "share of the label in the kernel's first √n directions"),
             ("directions", short(self.directions), "directions that hold 90 % of the label, over n; noise has 0.9"),
-            (
-                "steps",
-                f"{float(short(self.steps)):g}",
-                "of gradient descent with the kernel until 90 % of the label is fitted",
-            ),
+            ("steps", f"{float(short(self.steps)):g}", "of gradient descent with the kernel until 90 % of the label is fitted"),
             ("disagreement", short(self.disagreement), "of nearest neighbours: 0 for a smooth label, 1 for noise"),
             ("steepness", steepness, "slope between nearest neighbours, its 95 % quantile over its median"),
         ]
@@ -170,11 +162,7 @@ class Evidence:
 
 @torch.no_grad()
 def evidence(
-    x: Array,
-    y: Any,
-    net: Implicit | None = None,
-    most: int = MOST_SAMPLES,
-    generator: torch.Generator | None = None,
+    x: Array, y: Any, net: Implicit | None = None, most: int = MOST_SAMPLES, generator: torch.Generator | None = None
 ) -> Evidence:
     """Measurements of the task of predicting y, numbers (n,) or (n, K) or classes (n,), from samples x (n, p).
 

@@ -156,12 +156,7 @@ def python_of(state: State, uploaded: Uploaded | None = None, found: str = "", n
 def _design(call: str, nearest: bool) -> list[str]:
     if not nearest:
         return [f"found = {call}", "print(found.summary())", "explicit = found.explicit"]
-    return [
-        "try:",
-        f"    {call}",
-        "except nsd.NoMatch as error:  # which has the nearest",
-        "    explicit = error.explicit",
-    ]
+    return ["try:", f"    {call}", "except nsd.NoMatch as error:  # which has the nearest", "    explicit = error.explicit"]
 
 
 def _data(state: State, uploaded: Uploaded | None) -> list[str]:

@@ -22,12 +22,7 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 _EVERYWHERE = ("0.0.0.0", "::", "")
 _PAGES = 1000  # whose latest questions are remembered
 _UPDATE = "/_dash-update-component"
-_PARTS: dict[str, tuple[type, ...]] = {
-    "output": (str,),
-    "outputs": (list, dict),
-    "inputs": (list,),
-    "changedPropIds": (list,),
-}
+_PARTS: dict[str, tuple[type, ...]] = {"output": (str,), "outputs": (list, dict), "inputs": (list,), "changedPropIds": (list,)}
 _HEADERS = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
@@ -105,9 +100,7 @@ def guard(app: Dash, names: Names) -> None:
     def admit() -> Response | None:
         host = request.headers.get("Host", "")
         if not names.admit(host):
-            sentence = (
-                f"This explorer does not answer to the name {host[:100]!r}. To let it in: notsodeep explore --name NAME"
-            )
+            sentence = f"This explorer does not answer to the name {host[:100]!r}. To let it in: notsodeep explore --name NAME"
             return Response(f"{sentence}\n", 421, content_type="text/plain; charset=utf-8")
         if request.url_rule is not None and request.url_rule.rule == "/<path:path>":  # for which Dash shows the page
             abort(404)

@@ -75,9 +75,7 @@ class Explorer:
         """End all computations and their processes."""
         self._pool.close()
 
-    def _run(
-        self, urgency: int, place: str, state: State, gone: Gone, call: Callable[..., Result], *arguments: Any
-    ) -> Result:
+    def _run(self, urgency: int, place: str, state: State, gone: Gone, call: Callable[..., Result], *arguments: Any) -> Result:
         kind = arguments[-1] if call is answers.file else ""
         try:
             options: Any = {"urgency": urgency, "alike": state.activation, "departed": gone}
@@ -110,12 +108,6 @@ class Explorer:
         with suppress(Stopped):
             self._ahead.cancel()
             self._ahead = self._pool.when_idle(
-                ("ahead", "", state),
-                answers.ahead,
-                state,
-                sent,
-                dict(self._lengths),
-                answer.study,
-                alike=state.activation,
+                ("ahead", "", state), answers.ahead, state, sent, dict(self._lengths), answer.study, alike=state.activation
             )
             self._ahead.add_done_callback(learn)  # outside the lock, which it takes

@@ -75,19 +75,11 @@ def _header() -> Any:
 
 
 def _controls() -> Any:
-    mixture = [
-        _slider("separation", "distance of the classes' means"),
-        _slider("spread", "difference of their covariances"),
-    ]
+    mixture = [_slider("separation", "distance of the classes' means"), _slider("spread", "difference of their covariances")]
     parts = [
         _choice("activation", "Activation φ of the DEQ", [*NAMED, {"value": TYPED, "label": "an expression in x …"}]),
         dmc.TextInput(
-            id="expression",
-            placeholder="x*tanh(x)",
-            value="",
-            debounce=400,
-            style=HIDDEN,
-            **{"aria-label": "expression in x"},
+            id="expression", placeholder="x*tanh(x)", value="", debounce=400, style=HIDDEN, **{"aria-label": "expression in x"}
         ),
         _message("activation"),
         _slider("var_a", "σ_a²: weight of the feedback"),
@@ -111,19 +103,12 @@ def _controls() -> Any:
             fullWidth=True,
         ),
     ]
-    return dmc.GridCol(
-        dmc.Paper(dmc.Stack(parts, gap="xs"), withBorder=True, p="md"), span={"base": 12, "md": 4, "lg": 3}
-    )
+    return dmc.GridCol(dmc.Paper(dmc.Stack(parts, gap="xs"), withBorder=True, p="md"), span={"base": 12, "md": 4, "lg": 3})
 
 
 def _choice(name: str, label: str, data: list[Any]) -> Any:
     return dmc.Select(
-        id=name,
-        label=label,
-        data=data,
-        value=getattr(State, name),
-        searchable=name == "activation",
-        allowDeselect=False,
+        id=name, label=label, data=data, value=getattr(State, name), searchable=name == "activation", allowDeselect=False
     )
 
 
@@ -174,9 +159,7 @@ def _answers() -> Any:
         _card("Activations", "activations", "What the explicit network uses in place of a fixed point."),
         _card("Gap against n", "gaps", GAPS[True]),
         _card(
-            "How far σ_a² may go",
-            "map",
-            "Green: networks contract. Amber: the kernel is stable. Red: it exists; not beyond.",
+            "How far σ_a² may go", "map", "Green: networks contract. Amber: the kernel is stable. Red: it exists; not beyond."
         ),
     ]
     table = html.Div(id="table", style={"overflowX": "auto"})
@@ -216,15 +199,11 @@ def empty() -> dict[str, Any]:
 def _take_home() -> list[Any]:
     buttons = [("onnx", "Network, ONNX"), ("source", "Network, Python"), ("png", "Figure, PNG")]
     return [
-        dmc.Group(
-            [dmc.Button(label, id=f"get-{name}", variant="light", n_clicks=0) for name, label in buttons], mb="xs"
-        ),
+        dmc.Group([dmc.Button(label, id=f"get-{name}", variant="light", n_clicks=0) for name, label in buttons], mb="xs"),
         _message("download"),
         dmc.Text("The Python that gives this state:", size="sm", fw=600),
         dmc.CodeHighlight(id="python", code="", language="python", copyLabel="copy", copiedLabel="copied"),
-        dmc.Text(
-            "The address of this page carries the whole state: copy it to share it.", size="xs", c="dimmed", mt="xs"
-        ),
+        dmc.Text("The address of this page carries the whole state: copy it to share it.", size="xs", c="dimmed", mt="xs"),
         _message("link"),
     ]
 

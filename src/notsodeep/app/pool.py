@@ -131,9 +131,7 @@ class Pool:
         """Ids of the living processes."""
         return [pid for place in self._places if (pid := place.pid) is not None]
 
-    def _ask(
-        self, key: Hashable, work: Callable[..., Any], arguments: tuple[Any, ...], urgency: int, alike: Hashable
-    ) -> Job:
+    def _ask(self, key: Hashable, work: Callable[..., Any], arguments: tuple[Any, ...], urgency: int, alike: Hashable) -> Job:
         job = Job(key, work, arguments, urgency, alike, next(self._numbers))
         if self.closed:
             raise Stopped(_OVER)

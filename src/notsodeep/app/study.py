@@ -107,9 +107,7 @@ def _blamed() -> Iterator[None]:
     except BadInput as error:
         raise Refused("activation", str(error)) from error
     except ArithmeticError as error:
-        raise Refused(
-            "activation", "The numbers of this activation are too small or too large to go on with."
-        ) from error
+        raise Refused("activation", "The numbers of this activation are too small or too large to go on with.") from error
 
 
 def samples_of(state: State, shelf: Shelf) -> Dataset:
@@ -213,9 +211,7 @@ def look_ahead(study: Study) -> None:
                 _length(replace(state, var_a=var_a), study.data.x, study.design.tau0)
 
 
-def _compare(
-    networks: dict[str, Network], kernel: str, x: Tensor, tau0: float
-) -> tuple[dict[str, Tensor], dict[str, float]]:
+def _compare(networks: dict[str, Network], kernel: str, x: Tensor, tau0: float) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Spectra of all networks and their gaps to the first one, with "scaled" for the undesigned one times a factor.
 
     The gaps of `matching.design.measure`, faster, as a slider needs them: a network is prepared while the kernels, spectra and

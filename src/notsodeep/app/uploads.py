@@ -87,9 +87,7 @@ def read_upload(name: str, content: bytes, limits: Limits = LIMITS) -> Uploaded:
 
 
 def _too_large(what: str, size: int, limits: Limits) -> str:
-    return (
-        f"{what} has {size} bytes; at most {limits.bytes} ({limits.bytes / 2**20:.0f} MiB) are taken. Use a part of it."
-    )
+    return f"{what} has {size} bytes; at most {limits.bytes} ({limits.bytes / 2**20:.0f} MiB) are taken. Use a part of it."
 
 
 def _clean(name: str) -> str:
@@ -131,9 +129,7 @@ def _read(suffix: str, source: Source) -> tuple[Table, str | None]:
     except Exception as error:  # readers fail in many ways
         cell = re.match(r"could not convert string (.{1,120}) to float64 at row (\d+), column (\d+)", str(error))
         if cell is None:
-            raise BadInput(
-                f"{source.name!r} cannot be read as {suffix}: it is damaged, or another kind of file."
-            ) from error
+            raise BadInput(f"{source.name!r} cannot be read as {suffix}: it is damaged, or another kind of file.") from error
         what, row, column = cell[1], int(cell[2]), int(cell[3]) - 1
         raise BadInput(
             f"{source.name!r}: row {row}, column {column} (counted from 0) holds {what}, no number (write 0.5, not 0,5). Only "
@@ -160,15 +156,11 @@ def _usable(array: np.ndarray[Any, Any], name: str, limits: Limits) -> Tensor:
         )
     x = samples(torch.from_numpy(array), repr(name))
     if torch.equal(x, x[:1].expand_as(x)):
-        raise BadInput(
-            f"All {len(x)} samples of {name!r} are the same, so there is nothing to compare; use data that vary."
-        )
+        raise BadInput(f"All {len(x)} samples of {name!r} are the same, so there is nothing to compare; use data that vary.")
     return x
 
 
-def _classes(
-    y: Tensor, names: tuple[str, ...] | None, limits: Limits
-) -> tuple[Tensor, tuple[str, ...]] | tuple[None, None]:
+def _classes(y: Tensor, names: tuple[str, ...] | None, limits: Limits) -> tuple[Tensor, tuple[str, ...]] | tuple[None, None]:
     """Classes 0 … K − 1 and their names; None if the labels are real numbers, or too many."""
     if y.is_floating_point():
         return None, None

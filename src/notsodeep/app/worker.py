@@ -41,17 +41,13 @@ class Budget:
     def too_long(self) -> OverBudget:
         """The error for a computation that takes too long."""
         most = f"{self.seconds:g} s"
-        return OverBudget(
-            f"This took longer than the {most} that one computation may take here, and was stopped.", "--seconds"
-        )
+        return OverBudget(f"This took longer than the {most} that one computation may take here, and was stopped.", "--seconds")
 
     @property
     def too_large(self) -> OverBudget:
         """The error for a computation that needs too much memory."""
         most = f"{self.memory / 2**20:.0f} MiB"
-        return OverBudget(
-            f"This needs more than the {most} that one computation may take here, and was stopped.", "--memory"
-        )
+        return OverBudget(f"This needs more than the {most} that one computation may take here, and was stopped.", "--memory")
 
 
 class Stopped(Exception):

@@ -31,12 +31,10 @@ def advise_command(
         ),
     ] = None,
     numbers: Annotated[
-        bool,
-        typer.Option("--numbers", help="The labels are numbers to predict, not classes, even where all are whole."),
+        bool, typer.Option("--numbers", help="The labels are numbers to predict, not classes, even where all are whole.")
     ] = False,
     train: Annotated[
-        bool,
-        typer.Option("--train", help="Train both kinds at equal FLOPs and let that decide; takes a minute or two."),
+        bool, typer.Option("--train", help="Train both kinds at equal FLOPs and let that decide; takes a minute or two.")
     ] = False,
     seeds: Annotated[int, typer.Option(help="With --train: networks per kind.")] = 5,
     steps: Annotated[int, typer.Option(help="With --train: batches per network.")] = 1500,
@@ -79,7 +77,5 @@ def _labels(dataset: Dataset, data: str, numbers: bool) -> Tensor:
         return y.double()
     kinds = 0 if y.is_floating_point() else len(y.unique())
     if 2 * kinds > len(y):
-        raise BadInput(
-            f"{data!r} has {kinds} classes for {len(y)} samples; if these are numbers to predict, say --numbers."
-        )
+        raise BadInput(f"{data!r} has {kinds} classes for {len(y)} samples; if these are numbers to predict, say --numbers.")
     return y

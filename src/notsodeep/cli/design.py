@@ -55,9 +55,7 @@ def design_command(
     stdout.print(f"data: {dataset.description}")
     stdout.print(found.summary())
     if folder is not None:
-        stdout.print(
-            f"figure: {folder / 'design.png'}  (also design.svg, design.json, spectrum.csv and the kernels as .npy)"
-        )
+        stdout.print(f"figure: {folder / 'design.png'}  (also design.svg, design.json, spectrum.csv and the kernels as .npy)")
 
 
 def _write_design(found: Design, folder: Path) -> None:

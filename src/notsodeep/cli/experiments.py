@@ -28,14 +28,10 @@ from notsodeep.runtime.progress import bar
 FullOption = Annotated[
     bool,
     typer.Option(
-        "--full/--quick",
-        help="The paper's sizes (a GPU helps), or minutes on two cores. [default: quick]",
-        show_default=False,
+        "--full/--quick", help="The paper's sizes (a GPU helps), or minutes on two cores. [default: quick]", show_default=False
     ),
 ]
-RunOption = Annotated[
-    Path, typer.Option(help="Folder of the records, figures and report; a stopped run continues from it.")
-]
+RunOption = Annotated[Path, typer.Option(help="Folder of the records, figures and report; a stopped run continues from it.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is one.")]
 
 _SAID_EVERY = 30.0  # seconds between lines where there is no bar
@@ -57,8 +53,7 @@ def experiments_command(command: str, about: str, changes: str) -> None:
         device: DeviceOption = "auto",
         scheduler: options.Scheduler = None,
         change: Annotated[
-            list[str] | None,
-            typer.Option("--set", help=f"Change a setting: {changes} (repeatable).", show_default=False),
+            list[str] | None, typer.Option("--set", help=f"Change a setting: {changes} (repeatable).", show_default=False)
         ] = None,
         as_json: options.Json = False,
     ) -> None:
@@ -158,14 +153,10 @@ def _shown() -> Iterator[Callable[[Progress], None]]:
         def show(now: Progress) -> None:
             doing = ", ".join(str(now.doing[key]) for key in _SHOWN if key in now.doing) if now.doing else "done"
             until = time.monotonic() + now.remaining if now.doing else None
-            progress.update(
-                task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, until=until
-            )
+            progress.update(task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, until=until)
             late = time.monotonic() - said["at"] > _SAID_EVERY or now.experiment != said["experiment"]
             if progress.disable and now.doing and late:
-                err.print(
-                    f"{now.experiment}: {now.done} of {now.total} done, about {_duration(now.remaining)} left ({doing})"
-                )
+                err.print(f"{now.experiment}: {now.done} of {now.total} done, about {_duration(now.remaining)} left ({doing})")
                 said.update(at=time.monotonic(), experiment=now.experiment)
 
         yield show
@@ -188,9 +179,7 @@ def _end_if_left_out(outcome: Outcome) -> None:
 @app.command("report")
 def report_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a run of `reproduce` or `separate`.")] = Path("results"),
-    out: Annotated[
-        Path | None, typer.Option(help="File to write the page to. [default: report.html in the folder]")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write the page to. [default: report.html in the folder]")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Draw the figures of a run and write report.html, one page that opens offline, README.md and claims.json."""

@@ -28,15 +28,10 @@ def explore_command(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8050,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
     name: Annotated[
-        list[str] | None,
-        typer.Option(help="Another host name to answer to, as behind a proxy: lab.example or lab.example:80."),
+        list[str] | None, typer.Option(help="Another host name to answer to, as behind a proxy: lab.example or lab.example:80.")
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=1.0, max=86400.0, help="The most that one computation may take.")
-    ] = 30.0,
-    memory: Annotated[
-        int, typer.Option(min=64, max=2**20, help="MiB that one computation may take (on Linux).")
-    ] = 2048,
+    seconds: Annotated[float, typer.Option(min=1.0, max=86400.0, help="The most that one computation may take.")] = 30.0,
+    memory: Annotated[int, typer.Option(min=64, max=2**20, help="MiB that one computation may take (on Linux).")] = 2048,
 ) -> None:
     """Open a web page that compares a DEQ and its explicit network as you move their settings.
 

@@ -128,9 +128,7 @@ def _streamed(
 
     check_folder(folder)
     started = time.perf_counter()
-    written = _written(
-        net, dataset.x, folder / "kernel.zarr", kernel=kernel, tau0=tau0, scheduler=scheduler, progress=progress
-    )
+    written = _written(net, dataset.x, folder / "kernel.zarr", kernel=kernel, tau0=tau0, scheduler=scheduler, progress=progress)
     record = {"data": dataset.description, "network": str(net), "kernel": kernel, "form": "exact", "n": len(dataset.x)}
     record |= {"tiles_found": written.found, "tiles_computed": written.computed}
     record |= {"seconds": round(time.perf_counter() - started, 3)}

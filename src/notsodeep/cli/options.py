@@ -39,9 +39,7 @@ Labels = Annotated[
 Standardise = Annotated[
     bool | None,
     typer.Option(
-        "--standardise/--raw",
-        help="Centre and scale the data to τ0 = 1. [default: yes, but not for gmm]",
-        show_default=False,
+        "--standardise/--raw", help="Centre and scale the data to τ0 = 1. [default: yes, but not for gmm]", show_default=False
     ),
 ]
 Tau0 = Annotated[float | None, typer.Option(help="τ0 to use instead of the data's root mean square norm.")]

@@ -137,9 +137,7 @@ def main() -> None:
 
 def _fail(message: str) -> NoReturn:
     """Print the message as one line, whatever it quotes, and exit with code 2."""
-    line = "".join(
-        c if c.isprintable() or "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode() for c in message
-    )
+    line = "".join(c if c.isprintable() or "\udc80" <= c <= "\udcff" else c.encode("unicode_escape").decode() for c in message)
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} […] {line[-_LONGEST // 2 :]}"
     err.print(f"error: {line}")

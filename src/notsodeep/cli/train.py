@@ -178,14 +178,7 @@ def _checkpoint(out: Path | None, epochs: int, resume: bool) -> Path | None:
 
 
 def _network(
-    model: Model,
-    net: Implicit,
-    task: Task,
-    width: int,
-    *,
-    family: str,
-    well_posed: WellPosed | None,
-    draw: torch.Generator,
+    model: Model, net: Implicit, task: Task, width: int, *, family: str, well_posed: WellPosed | None, draw: torch.Generator
 ) -> DEQ | ENN:
     features, radius = task.x.shape[1], rounded_tau0(task.x)
     if model is Model.deq:

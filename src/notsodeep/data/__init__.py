@@ -6,14 +6,4 @@ from notsodeep.data.standardiser import Standardiser
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics, tau0
 
-__all__ = [
-    "Dataset",
-    "GaussianMixture",
-    "MixtureStatistics",
-    "Split",
-    "Standardiser",
-    "images",
-    "load",
-    "load_split",
-    "tau0",
-]
+__all__ = ["Dataset", "GaussianMixture", "MixtureStatistics", "Split", "Standardiser", "images", "load", "load_split", "tau0"]

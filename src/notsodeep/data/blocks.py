@@ -48,9 +48,7 @@ class SampleBlocks:
             check_dense(x, name)
         shape = getattr(x, "shape", None)
         if shape is None or not hasattr(x, "__getitem__"):
-            raise BadInput(
-                f"{name} is a {type(x).__name__}; expected an array (n, p), in memory or mapped from a file."
-            )
+            raise BadInput(f"{name} is a {type(x).__name__}; expected an array (n, p), in memory or mapped from a file.")
         if len(shape) != 2 or 0 in shape:
             raise BadInput(f"{name} has shape {tuple(shape)}; expected (n, p), one row per sample, and at least one.")
         block = None if block is None else count(block, "block")

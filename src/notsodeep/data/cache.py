@@ -209,9 +209,7 @@ def fetch(urls: Sequence[str], target: Path, md5: str, progress: bool = True) ->
             return write_whole(target, partial(_stream, url, md5=md5, label=target.name, progress=progress))
         except _Failed as failure:
             failures.append(f"{url}: {failure}")
-    raise BadInput(
-        f"{target.name!r} could not be downloaded: {'; '.join(failures) or 'it has no address'}.", failures=failures
-    )
+    raise BadInput(f"{target.name!r} could not be downloaded: {'; '.join(failures) or 'it has no address'}.", failures=failures)
 
 
 def _opener() -> urllib.request.OpenerDirector:

@@ -78,9 +78,7 @@ def image_set(name: str) -> ImageSet:
 def _batches(chosen: ImageSet, name: str, split: str, batches: Sequence[int]) -> tuple[StoredFile, ...]:
     files = chosen.files[split]
     if not chosen.in_batches or split != "train":
-        raise BadInput(
-            f"{name}'s {split} split is not in batches; leave batches out (cifar10's training split has five)."
-        )
+        raise BadInput(f"{name}'s {split} split is not in batches; leave batches out (cifar10's training split has five).")
     if not batches or len(set(batches)) < len(batches) or not set(batches) <= set(range(1, len(files) + 1)):
         raise BadInput(f"batches = {list(batches)} must be some of 1 … {len(files)}, each once.")
     return tuple(files[batch - 1] for batch in batches)
@@ -200,11 +198,6 @@ IMAGE_SETS: dict[str, ImageSet] = {
         in_batches=True,
     ),
     "cifar10-vgg19": ImageSet(
-        "CIFAR-10 through VGG-19",
-        _CIFAR_CLASSES,
-        2048,
-        {"train": (FEATURES,), "test": (FEATURES,)},
-        _read_features,
-        scale=1.0,
+        "CIFAR-10 through VGG-19", _CIFAR_CLASSES, 2048, {"train": (FEATURES,), "test": (FEATURES,)}, _read_features, scale=1.0
     ),
 }

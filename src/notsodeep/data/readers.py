@@ -69,9 +69,7 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
         with gzip.open(path) as stream:
             return _array(stream, path)
     except (OSError, EOFError, zlib.error) as error:
-        raise BadInput(
-            f"{str(path)!r} is not a whole gzip file: {error}. It is cut off or damaged; get it again."
-        ) from error
+        raise BadInput(f"{str(path)!r} is not a whole gzip file: {error}. It is cut off or damaged; get it again.") from error
 
 
 def _array(stream: gzip.GzipFile, path: Path) -> npt.NDArray[np.uint8]:

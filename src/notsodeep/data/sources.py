@@ -76,11 +76,7 @@ def load(spec: str, standardise: bool | None = None, labels: str | int | None = 
 
 
 def load_split(
-    spec: str,
-    standardise: bool | None = None,
-    labels: str | int | None = None,
-    held_out: float = 0.2,
-    seed: int = 0,
+    spec: str, standardise: bool | None = None, labels: str | int | None = None, held_out: float = 0.2, seed: int = 0
 ) -> Split:
     """The data that `spec` names, in a part to learn from and a part to test on.
 
@@ -98,9 +94,7 @@ def load_split(
         BadInput: As for `load`, and if there are fewer than two samples.
     """
     spec = _text(spec)
-    split = (
-        _own_split(spec, labels) if _image_settings(spec) is not None else _drawn_split(spec, labels, held_out, seed)
-    )
+    split = _own_split(spec, labels) if _image_settings(spec) is not None else _drawn_split(spec, labels, held_out, seed)
     if _as_is(spec, standardise):
         return split
     standardiser = Standardiser.of(split.train.x)
@@ -109,8 +103,7 @@ def load_split(
         return replace(part, x=standardiser(part.x), description=f"{part.description}, {how}")
 
     return Split(
-        scaled(split.train, "centred and scaled to τ0 = 1"),
-        scaled(split.test, "with the training set's mean and scale"),
+        scaled(split.train, "centred and scaled to τ0 = 1"), scaled(split.test, "with the training set's mean and scale")
     )
 
 
@@ -244,9 +237,7 @@ class _Subset:
             parts.append(f"classes {' and '.join(known[k] for k in self.classes)}")
         if self.n is not None:
             if not 0 < self.n <= len(x):
-                raise BadInput(
-                    f"{name} is asked for n = {self.n} samples; there are {len(x)}, and at least one is needed."
-                )
+                raise BadInput(f"{name} is asked for n = {self.n} samples; there are {len(x)}, and at least one is needed.")
             rows = torch.randperm(len(x), generator=torch.Generator().manual_seed(self.seed))[: self.n]
             x, y = x[rows], y[rows]
             parts.append(f"drawn with seed {self.seed}")

@@ -219,12 +219,7 @@ def _parquet(source: Source, wanted: str | None) -> Table:
     return np.column_stack(others), None if column is None else np.asarray(table.columns[column])
 
 
-READERS: dict[str, Callable[[Source, str | None], Table]] = {
-    ".npy": _npy,
-    ".npz": _npz,
-    ".csv": _csv,
-    ".parquet": _parquet,
-}
+READERS: dict[str, Callable[[Source, str | None], Table]] = {".npy": _npy, ".npz": _npz, ".csv": _csv, ".parquet": _parquet}
 
 
 def admit(content: bytes, suffix: str, name: str, limits: Limits) -> Source:
@@ -285,9 +280,7 @@ def _checked_delimiter(content: bytes, name: str, limits: Limits) -> str:
         cells = _cells(line, delimiter, f"Line {number} of {name!r}")
         first, rows = first or cells, rows + 1
         if cells != first:
-            raise BadInput(
-                f"Line {number} of {name!r} has {cells} cells, the first has {first}; give every line as many."
-            )
+            raise BadInput(f"Line {number} of {name!r} has {cells} cells, the first has {first}; give every line as many.")
     if rows < limits.fewest:
         raise BadInput(
             f"{name!r} has too few lines with numbers, {rows}: at least {limits.fewest} samples are needed, a row each."

@@ -156,9 +156,7 @@ def labels_of_file(values: np.ndarray[Any, Any], where: str) -> tuple[Tensor, tu
     if values.dtype.kind == "f":
         missing = np.argwhere(~np.isfinite(values))
         if len(missing):
-            raise BadInput(
-                f"{where}: row {missing[0][0]} has the label {values[tuple(missing[0])]}; drop it or fill it."
-            )
+            raise BadInput(f"{where}: row {missing[0][0]} has the label {values[tuple(missing[0])]}; drop it or fill it.")
         if values.ndim == 2 or (values != np.round(values)).any() or (np.abs(values) >= 2**53).any():
             return torch.from_numpy(values.astype(np.float64)), None
     return torch.from_numpy(values.astype(np.int64)), None

@@ -46,9 +46,7 @@ def vgg19_features(
             parts.append(network(normalised).flatten(1).to("cpu", torch.float16))
     result = torch.cat(parts)
     if not bool(torch.isfinite(result).all()):
-        raise BadInput(
-            f"Some features are not finite in float16 (above {np.finfo(np.float16).max:g}); check the network."
-        )
+        raise BadInput(f"Some features are not finite in float16 (above {np.finfo(np.float16).max:g}); check the network.")
     return result
 
 
@@ -59,9 +57,7 @@ def vgg19() -> nn.Module:
     except ImportError:
         raise BadInput("VGG-19 features need torchvision: pip install 'notsodeep[vision]'.") from None
     except RuntimeError as error:  # of a torchvision that was built for another torch
-        raise BadInput(
-            f"torchvision does not fit torch {torch.__version__}: {error}. Install a matching one."
-        ) from error
+        raise BadInput(f"torchvision does not fit torch {torch.__version__}: {error}. Install a matching one.") from error
     try:
         whole: Any = models.vgg19(weights=models.VGG19_Weights.IMAGENET1K_V1)
     except OSError as error:
@@ -70,9 +66,7 @@ def vgg19() -> nn.Module:
     return cut
 
 
-def make_features(
-    folder: Path | None = None, network: Callable[[Tensor], Tensor] | None = None, progress: bool = True
-) -> Path:
+def make_features(folder: Path | None = None, network: Callable[[Tensor], Tensor] | None = None, progress: bool = True) -> Path:
     """Compute the features of all of CIFAR-10 and write cifar10-vgg19/features.npz, and its MD5 sum, into `folder`, by default
     the cache."""
     path = (folder or cache_folder()) / FEATURES.path

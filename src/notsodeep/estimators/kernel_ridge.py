@@ -40,10 +40,7 @@ def _exact(net: Implicit, x: Tensor, x2: Tensor | None, kernel: str, at: float) 
 
 
 _FORMS = {
-    "exact": _Form(
-        square=lambda net, x, kernel, at: _exact(net, x, None, kernel, at),
-        cross=_exact,
-    ),
+    "exact": _Form(square=lambda net, x, kernel, at: _exact(net, x, None, kernel, at), cross=_exact),
     "sharp": _Form(
         square=lambda net, x, kernel, at: sharp_kernel(net, x, kernel, tau0=at),
         cross=lambda net, new, x, kernel, at: sharp_cross(net, new, x, kernel, tau0=at),

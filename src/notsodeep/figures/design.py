@@ -46,9 +46,7 @@ def _draw_spectra(axes: Axes, spectra: dict[str, torch.Tensor], title: str) -> N
     bins = np.geomspace(low * 0.95, high * 1.05, _BINS).tolist()
     axes.hist(values["deq"], bins, color=DEQ, label="DEQ")
     axes.hist(values["explicit"], bins, histtype="step", color=EXPLICIT, linewidth=1.8, label="designed")
-    axes.hist(
-        values["undesigned"], bins, histtype="step", color=UNDESIGNED, linewidth=1.2, linestyle="--", label="undesigned"
-    )
+    axes.hist(values["undesigned"], bins, histtype="step", color=UNDESIGNED, linewidth=1.2, linestyle="--", label="undesigned")
     axes.set(xscale="log", yscale="log", xlabel="eigenvalue", ylabel="how many", ylim=(0.7, None))
     axes.set_title(title)
     axes.legend()

@@ -90,9 +90,7 @@ def fixed_point(
     kind = start.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
-        f = inside(
-            lambda: torch.autocast(kind, dtype=dtype), f
-        )  # so a backward pass outside of it sees the same function
+        f = inside(lambda: torch.autocast(kind, dtype=dtype), f)  # so a backward pass outside of it sees the same function
         # Residuals end at the rounding of the dtype that f computes in, whatever that of the state.
         tol = default_tolerance(dtype) if tol is None else tol
         if isinstance(adjoint, ImplicitAdjoint) and adjoint.tol is None:
@@ -214,9 +212,7 @@ class StateMap:
         image = self._state(self._called(self.layout.unpack(z), *tensors))
         matrix = self.layout.packed(image).to(z.dtype)
         if version is not None and z._version != version:
-            raise BadInput(
-                "f changes its state in place, so nothing is left to compare with: let it work on z.clone()."
-            )
+            raise BadInput("f changes its state in place, so nothing is left to compare with: let it work on z.clone().")
         return matrix
 
     def image(self, state: Any) -> Any:
@@ -308,6 +304,4 @@ def _require_callable(f: object, inputs: object, args: object) -> None:
         raise BadInput(f"f must be a function of the state, got {type(f).__name__}.")
     for given, name in ((inputs, "inputs"), (() if args is None else args, "args")):
         if not (isinstance(given, list | tuple) and all(isinstance(a, Tensor) for a in given)):
-            raise BadInput(
-                f"{name} must be a tuple of tensors, {name}=(a, b) for f(z, a, b), got {type(given).__name__}."
-            )
+            raise BadInput(f"{name} must be a tuple of tensors, {name}=(a, b) for f(z, a, b), got {type(given).__name__}.")

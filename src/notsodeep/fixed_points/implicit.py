@@ -267,9 +267,7 @@ class Cotangent:
     needed: Sequence[bool]
 
 
-def _affine_gradients(
-    step: AffineStep, attempt: Attempt, cotangent: Cotangent, h: Tensor | None
-) -> Sequence[Tensor | None]:
+def _affine_gradients(step: AffineStep, attempt: Attempt, cotangent: Cotangent, h: Tensor | None) -> Sequence[Tensor | None]:
     """The same numbers as `differentiable_gradients`, without an evaluation of f and without a graph."""
     z, (weight, u) = cotangent.z, cotangent.tensors
     h = functional.linear(z, weight) + u if h is None else h

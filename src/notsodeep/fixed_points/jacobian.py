@@ -55,9 +55,7 @@ def spectral_radius(
     return spectral_radii(transposed, start.reshape(layout.samples, -1))
 
 
-def jacobian_penalty(
-    f: Callable[[Any], Any], z: Any, *, probes: int = 1, generator: torch.Generator | None = None
-) -> Tensor:
+def jacobian_penalty(f: Callable[[Any], Any], z: Any, *, probes: int = 1, generator: torch.Generator | None = None) -> Tensor:
     """‖J‖_F²/d over the samples, d numbers each, by Hutchinson's estimate ‖Jᵀε‖², ε of N(0, I); differentiable, for a loss.
 
     Args:

@@ -171,9 +171,7 @@ class Operator(Linear):
         for name in ("apply", "apply_transposed", "solve", "solve_transposed"):
             given = getattr(self, name)
             if not callable(given) and not (given is None and name.startswith("solve")):
-                raise BadInput(
-                    f"`{name}` of Operator must be a function, got {given!r:.80}. For a matrix W there is Dense(W)."
-                )
+                raise BadInput(f"`{name}` of Operator must be a function, got {given!r:.80}. For a matrix W there is Dense(W).")
 
     def __call__(self, z: Tensor) -> Tensor:
         return self.apply(z)

@@ -235,9 +235,7 @@ def _terms_for_most(rho: Tensor, decay: Tensor) -> tuple[int, float]:
     return best + 1, float(reach[best])
 
 
-def dual_map(
-    phi: Activation, tau_i: Tensor | float, tau_j: Tensor | float, lam: Tensor | float
-) -> tuple[Tensor, Tensor]:
+def dual_map(phi: Activation, tau_i: Tensor | float, tau_j: Tensor | float, lam: Tensor | float) -> tuple[Tensor, Tensor]:
     """(k, Q) for single values or arrays of τ_i, τ_j and λ that broadcast: the plain way to ask.
 
     Args:

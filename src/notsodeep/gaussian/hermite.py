@@ -125,9 +125,7 @@ def power_series(left: Tensor, right: Tensor, rho: Tensor) -> tuple[Tensor, Tens
     return value, slope
 
 
-def long_series(
-    core: Activation, tau_i: Tensor, tau_j: Tensor, rho: Tensor, missed: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def long_series(core: Activation, tau_i: Tensor, tau_j: Tensor, rho: Tensor, missed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(Cov[φ(u), φ(v)], its derivative in ρ, which pairs were summed) for vectors of pairs, (pairs,).
 
     `missed` bounds what a shorter series misses at ρ = 1, relative to the scale of both. Pairs that need more terms than the

@@ -106,9 +106,7 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
         bent = (m.e1 / root, m.e2 * some / root, m.e3 * some.square() / root)
         return torch.stack([m.mean / sigma, *bent, m.variance.log(), m.v2 / m.q, m.q.log()], dim=-1)
 
-    mean, e1, e2, e3, variance, v2, q = tabulated(Smooth(("moments", core), True, pure, core.may_change), tau).unbind(
-        -1
-    )
+    mean, e1, e2, e3, variance, v2, q = tabulated(Smooth(("moments", core), True, pure, core.may_change), tau).unbind(-1)
     variance, q = variance.exp(), q.exp()
     root = q.sqrt()
     found = Moments(mean * variance.sqrt(), e1 * root, e2 * root / tau, e3 * root / tau.square(), variance, v2 * q, q)
@@ -120,9 +118,7 @@ def tabulated_moments(phi: Activation, tau: Tensor) -> Moments:
 def deviations(tau: Any, name: str) -> Tensor:
     """`tau` as numbers ≥ 0 of a size that kernels are computed with, in float64, or `BadInput`."""
     checked = real(tau, name, dtype=torch.float64)
-    found = (
-        tau.to(torch.float64) if isinstance(tau, Tensor) else checked
-    )  # not detached: moments are differentiable in τ
+    found = tau.to(torch.float64) if isinstance(tau, Tensor) else checked  # not detached: moments are differentiable in τ
     if found.numel() and not (float(found.min()) >= 0.0 and float(found.max()) <= LARGEST_NORM):
         raise BadInput(
             f"{name} must be deviations from 0 to {LARGEST_NORM:.0e}, got values from {float(found.min()):.4g} to "
@@ -255,9 +251,7 @@ def _sin(phi: Sin, tau: Tensor) -> Moments:
 def _cos(phi: Cos, tau: Tensor) -> Moments:
     v = tau.square()
     zero, decay, gone = torch.zeros_like(tau), torch.exp(-0.5 * v), -torch.expm1(-v)
-    return Moments(
-        decay, zero, -decay, zero, 0.5 * gone.square(), 2.0 * torch.exp(-v) * gone, -0.5 * torch.expm1(-2.0 * v)
-    )
+    return Moments(decay, zero, -decay, zero, 0.5 * gone.square(), 2.0 * torch.exp(-v) * gone, -0.5 * torch.expm1(-2.0 * v))
 
 
 def _gaussian(phi: Gaussian, tau: Tensor) -> Moments:
@@ -278,9 +272,4 @@ def _gaussian(phi: Gaussian, tau: Tensor) -> Moments:
     )
 
 
-_CLOSED: dict[type[Activation], Callable[..., Moments]] = {
-    Rectifier: _rectifier,
-    Sin: _sin,
-    Cos: _cos,
-    Gaussian: _gaussian,
-}
+_CLOSED: dict[type[Activation], Callable[..., Moments]] = {Rectifier: _rectifier, Sin: _sin, Cos: _cos, Gaussian: _gaussian}

@@ -21,14 +21,8 @@ if TYPE_CHECKING:
     )
     from notsodeep.kernels.names import Kernel as Kernel
     from notsodeep.kernels.stored.write import WrittenKernels as WrittenKernels, write_kernels as write_kernels
-    from notsodeep.kernels.structured.fit import (
-        StreamedFit as StreamedFit,
-        streamed_fit as streamed_fit,
-    )
-    from notsodeep.kernels.structured.sharp import (
-        SharpStatistics as SharpStatistics,
-        sharp_entries as sharp_entries,
-    )
+    from notsodeep.kernels.structured.fit import StreamedFit as StreamedFit, streamed_fit as streamed_fit
+    from notsodeep.kernels.structured.sharp import SharpStatistics as SharpStatistics, sharp_entries as sharp_entries
     from notsodeep.linalg.low_rank import LowRankPlusDiagonal as LowRankPlusDiagonal
 
 __getattr__, __dir__, __all__ = lazy(__name__)

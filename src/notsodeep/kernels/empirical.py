@@ -85,9 +85,7 @@ def _exact_gradients(module: nn.Module) -> Iterator[None]:
         module.adjoint = chosen
 
 
-def _tangent(
-    module: nn.Module, weights: dict[str, nn.Parameter], rows: Tensor, outputs: int, block_bytes: int
-) -> Tensor:
+def _tangent(module: nn.Module, weights: dict[str, nn.Parameter], rows: Tensor, outputs: int, block_bytes: int) -> Tensor:
     """Σ_k ⟨∂f_k(x_i), ∂f_k(x_j)⟩, block by block."""
     count = sum(p.numel() for p in weights.values())
     size = max(1, block_bytes // (2 * count * rows.element_size()))

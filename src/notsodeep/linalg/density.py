@@ -110,12 +110,7 @@ class SpectralDensity:
 
 @torch.no_grad()
 def spectral_density(
-    product: BlockProduct,
-    like: Tensor,
-    *,
-    probes: int = _PROBES,
-    steps: int = _STEPS,
-    generator: torch.Generator | None = None,
+    product: BlockProduct, like: Tensor, *, probes: int = _PROBES, steps: int = _STEPS, generator: torch.Generator | None = None
 ) -> SpectralDensity:
     """Stochastic Lanczos quadrature: `steps` products, each of all probes together; `like` (n, …) gives n, dtype and device.
 
@@ -126,9 +121,7 @@ def spectral_density(
     """
     probes, steps = count(probes, "probes"), count(steps, "steps")
     generator = checked_generator(generator)
-    check_memory(
-        (len(like) * min(steps, len(like)), probes), like.dtype, like.device, "fewer probes", f"{probes} probes"
-    )
+    check_memory((len(like) * min(steps, len(like)), probes), like.dtype, like.device, "fewer probes", f"{probes} probes")
     n = len(like)
     own = torch.Generator().manual_seed(0) if generator is None else generator
     signs = torch.randint(0, 2, (n, probes), generator=own, device=own.device).to(like) * 2.0 - 1.0

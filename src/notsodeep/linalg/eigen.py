@@ -109,9 +109,7 @@ class Arpack:
 
         if k >= n - 1 and self.which == "LA":  # ARPACK finds at most n − 1
             return _by_identity(product, like, k)
-        start = np.random.default_rng(0).standard_normal(
-            n
-        )  # ARPACK's own start is random: the same call, the same digits
+        start = np.random.default_rng(0).standard_normal(n)  # ARPACK's own start is random: the same call, the same digits
         image = matvec(start)
         _check_finite(torch.from_numpy(image))
         if not image.any():  # the zero matrix, at which ARPACK stops

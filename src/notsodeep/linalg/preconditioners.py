@@ -131,9 +131,7 @@ def nystrom(
     if not is_whole(rank) or not 1 <= rank <= n:
         raise BadInput(f"A Nyström preconditioner of {n} samples has a rank from 1 to {n}; rank = {rank}.")
     own = torch.Generator().manual_seed(0) if generator is None else generator
-    test = torch.linalg.qr(
-        torch.randn(n, rank, dtype=torch.float64, generator=own, device=own.device).to(like.device)
-    ).Q
+    test = torch.linalg.qr(torch.randn(n, rank, dtype=torch.float64, generator=own, device=own.device).to(like.device)).Q
     image = product(test.to(like)).double()
     # The shift keeps the small Gram matrix positive in the precision of the product; anything below it is round-off.
     shift = n**0.5 * torch.finfo(like.dtype).eps * float(torch.linalg.matrix_norm(image))

@@ -99,9 +99,7 @@ def design(
     )
 
 
-def choose(
-    net: Implicit, target: Scalars, family: str, kernel: Kernel | str, data: Tensor | None
-) -> tuple[str, Explicit, str]:
+def choose(net: Implicit, target: Scalars, family: str, kernel: Kernel | str, data: Tensor | None) -> tuple[str, Explicit, str]:
     """(family, network, note); raises NoMatch. `data` decides the length of a Hermite series."""
     kind, _, argument = family.partition(":")
     if kind == "hermite":
@@ -138,9 +136,7 @@ def _no_match(net: Implicit, target: Scalars, kernel: Kernel | str, kind: str, b
     )
 
 
-def _hermite(
-    net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | None, terms: str
-) -> tuple[str, Explicit, str]:
+def _hermite(net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | None, terms: str) -> tuple[str, Explicit, str]:
     """A Hermite design of the given length, or of the length that does best on a few of the samples."""
     norms = None if data is None else data.to(torch.float64).square().sum(1).sqrt()
     spread = 0.0 if norms is None else float((norms.max() - norms.min()) / tau0)

@@ -136,9 +136,7 @@ class HardTanhFamily(Family):
 
         def excess(s: float) -> float:
             inside = math.erf(s / math.sqrt(2.0))
-            power = (
-                inside - s * math.sqrt(2.0 / math.pi) * math.exp(-0.5 * s * s) + s * s * math.erfc(s / math.sqrt(2.0))
-            )
+            power = inside - s * math.sqrt(2.0 / math.pi) * math.exp(-0.5 * s * s) + s * s * math.erfc(s / math.sqrt(2.0))
             return (power if conjugate else power + inside) / inside**2 - share
 
         low, high = 1e-5, 12.0
@@ -199,11 +197,7 @@ class QuadraticFamily(Family):
 
     def candidates(self, target: Scalars, kernel: Kernel | str) -> list[tuple[float, ...]]:
         return [
-            (
-                math.atan2(math.sqrt(0.5 * one.bend), math.sqrt(one.slope)),
-                math.sqrt(0.5 * two.bend),
-                math.sqrt(two.slope),
-            )
+            (math.atan2(math.sqrt(0.5 * one.bend), math.sqrt(one.slope)), math.sqrt(0.5 * two.bend), math.sqrt(two.slope))
             for one, two in QUADRATIC.two_layers(target, kernel)
         ]
 

@@ -68,9 +68,7 @@ def _member(family: Family, target: Scalars, kernel: Kernel | str, unknowns: tup
     return Fit(explicit, reached, compare_scalars(target, reached, matched_names(kernel)))
 
 
-def _polished(
-    family: Family, target: Scalars, kernel: Kernel | str, start: tuple[float, ...]
-) -> tuple[tuple[float, ...], Fit]:
+def _polished(family: Family, target: Scalars, kernel: Kernel | str, start: tuple[float, ...]) -> tuple[tuple[float, ...], Fit]:
     """Least squares on the relative gaps."""
 
     def gaps(unknowns: np.ndarray) -> np.ndarray:

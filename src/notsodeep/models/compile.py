@@ -155,9 +155,7 @@ def _design(deq: DEQ, x: Tensor, family: str, trained: bool) -> tuple[Design, li
                 found = design(_present(deq, net), x=x, tau0=radius, family=family)
             except (NoMatch, NotContractive) as error:
                 found = design(net, x=x, tau0=radius, family=family)
-                notes.append(
-                    f"Designed for {net}, the DEQ before training: there is no design for it as it is now. {error}"
-                )
+                notes.append(f"Designed for {net}, the DEQ before training: there is no design for it as it is now. {error}")
     offsets = [float(moments_at(net.phi, net.deviation(t)).mean) for t in (deq.tau0, radius)]
     if net.centre and abs(offsets[0] - offsets[1]) > 0.05 * found.target.gamma:
         text = (

@@ -127,9 +127,7 @@ class DEQ(nn.Module):
 
     def _log_variances(self, well_posed: str | None) -> nn.Parameter:
         if not isinstance(self.net, Implicit) or well_posed is not None:
-            raise BadInput(
-                "learn_variances needs an Implicit network without well_posed, which bounds A for a fixed σ_a."
-            )
+            raise BadInput("learn_variances needs an Implicit network without well_posed, which bounds A for a fixed σ_a.")
         return nn.Parameter(torch.tensor([self.net.var_a, self.net.var_b], dtype=torch.float64).log().to(self.A))
 
     def scales(self) -> tuple[Tensor | float, Tensor | float]:

@@ -166,12 +166,8 @@ def _widths(width: int | Sequence[int], depth: int) -> tuple[int, ...]:
     if is_whole(width):
         return (count(width, "width"),) * depth
     if not isinstance(width, list | tuple):
-        raise BadInput(
-            f"width must be a whole number ≥ 1, or one for each of {depth} hidden layers; got {shown(width)}."
-        )
+        raise BadInput(f"width must be a whole number ≥ 1, or one for each of {depth} hidden layers; got {shown(width)}.")
     widths = tuple(count(m, "width") for m in width)
     if len(widths) != depth:
-        raise BadInput(
-            f"width has {len(widths)} entries for a network of {depth} hidden layers; give one number, or {depth}."
-        )
+        raise BadInput(f"width has {len(widths)} entries for a network of {depth} hidden layers; give one number, or {depth}.")
     return widths

@@ -198,9 +198,7 @@ def _require_shapes(W: Tensor, U: Tensor, b: Tensor, A: Tensor, V: Tensor | None
             weight: Tensor = instance(given, Tensor, name, "a tensor")
             check_dense(weight, name)
             if weight.ndim == 0 or not weight.is_floating_point():
-                raise BadInput(
-                    f"{name} is {shown(weight)} of {weight.dtype}; expected real numbers, one or more axes of them."
-                )
+                raise BadInput(f"{name} is {shown(weight)} of {weight.dtype}; expected real numbers, one or more axes of them.")
     if len({given.dtype for given in (W, U, b, A, V, c) if given is not None}) > 1:
         raise BadInput("The weights are of several types; give them all in one, such as W.double().")
     m, p, outputs = len(b), U.shape[-1], len(A)

@@ -93,9 +93,7 @@ def parametrization(name: str, phi: Callable[[Tensor], Tensor], scale: float) ->
     if not isinstance(phi, Activation) or not 0.0 < phi.lipschitz < math.inf:
         raise BadInput(f"well_posed needs an activation with a Lipschitz constant; {phi} has none.")
     if name == "monotone" and not _non_decreasing(phi):
-        raise BadInput(
-            f"well_posed='monotone' needs a non-decreasing activation; {phi} falls somewhere. Use 'spectral'."
-        )
+        raise BadInput(f"well_posed='monotone' needs a non-decreasing activation; {phi} falls somewhere. Use 'spectral'.")
     module: nn.Module = _KINDS[name](phi.lipschitz, scale)
     return module
 

@@ -37,9 +37,7 @@ def chosen(names: list[str], command: str) -> list[Experiment]:
             continue
         if name.upper() in EXPERIMENTS:
             other = EXPERIMENTS[name.upper()]
-            raise BadInput(
-                f"{other.name} is not of `notsodeep {command}`: run `notsodeep {other.command} {other.name}`."
-            )
+            raise BadInput(f"{other.name} is not of `notsodeep {command}`: run `notsodeep {other.command} {other.name}`.")
         raise BadInput(f"There is no experiment {name!r}; there are {', '.join(own)}, and all.")
     asked = {name.upper() for name in names}
     return [experiment for name, experiment in own.items() if "ALL" in asked or name in asked]

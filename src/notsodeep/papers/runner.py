@@ -106,9 +106,7 @@ def _pending(experiments: Iterable[tuple[Experiment, Any]], store: Store) -> tup
     return pending, found
 
 
-def _compute(
-    compute: Callable[[Any, torch.device], dict[str, Any]], unit: Any, device: torch.device | None
-) -> _Computed:
+def _compute(compute: Callable[[Any, torch.device], dict[str, Any]], unit: Any, device: torch.device | None) -> _Computed:
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     began = time.perf_counter()
     values = compute(unit, device)

@@ -90,9 +90,7 @@ def _check_workers(client: Any) -> None:
         ) from error
 
 
-def finished(
-    client: Any, function: Callable[..., Any], tasks: Iterable[Item], *shared: Any
-) -> Iterator[tuple[Item, Any]]:
+def finished(client: Any, function: Callable[..., Any], tasks: Iterable[Item], *shared: Any) -> Iterator[tuple[Item, Any]]:
     """(task, future) of each function(*shared, task), as they finish; `result_of(future)` is the result.
 
     A task whose worker dies is given to another one. When the iterator is closed, waiting tasks are cancelled.

@@ -118,6 +118,5 @@ def write_columns(path: Path, columns: dict[str, Tensor]) -> Path:
 
 def write_json(path: Path, record: dict[str, Any]) -> Path:
     return write_whole(
-        path,
-        lambda to: to.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8", "surrogateescape"),
+        path, lambda to: to.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", "utf-8", "surrogateescape")
     )

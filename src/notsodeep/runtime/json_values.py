@@ -87,6 +87,4 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _check_length(values: Any) -> None:
     if len(values) > _LONGEST:
-        raise BadInput(
-            f"A record holds {len(values)} values in a row; files hold up to {_LONGEST} coefficients or layers."
-        )
+        raise BadInput(f"A record holds {len(values)} values in a row; files hold up to {_LONGEST} coefficients or layers.")

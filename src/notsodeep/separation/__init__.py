@@ -13,11 +13,7 @@ if TYPE_CHECKING:
         min_weight_steep_fnn as min_weight_steep_fnn,
         steep_deq_size as steep_deq_size,
     )
-    from notsodeep.separation.constructions import (
-        SteepDEQ as SteepDEQ,
-        sawtooth_deq as sawtooth_deq,
-        steep_fnn as steep_fnn,
-    )
+    from notsodeep.separation.constructions import SteepDEQ as SteepDEQ, sawtooth_deq as sawtooth_deq, steep_fnn as steep_fnn
     from notsodeep.separation.diagonal import (
         DiagonalDEQ as DiagonalDEQ,
         flow_limit as flow_limit,

@@ -235,8 +235,7 @@ def _network(d: int, widths: Sequence[int], ramps: _Ramps) -> nn.Sequential:
     size = ramps.size(delta, widths)
     gain = _gain(size, widths)
     hidden = [
-        nn.Linear(inputs, outputs, dtype=torch.float64)
-        for inputs, outputs in zip((d, *widths[:-1]), widths, strict=True)
+        nn.Linear(inputs, outputs, dtype=torch.float64) for inputs, outputs in zip((d, *widths[:-1]), widths, strict=True)
     ]
     for layer in hidden:
         layer.weight.fill_(size)

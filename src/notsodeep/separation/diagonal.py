@@ -76,9 +76,7 @@ def gradient_descent(X: Tensor, y: Tensor, steps: int, rate: float = 2e-2) -> Di
     """
     X, y = real(X, "X", (None, None)), real(y, "y")
     if X.numel() == 0 or y.shape != (len(X), 1):
-        raise BadInput(
-            f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n, 1), one sample at least."
-        )
+        raise BadInput(f"X has shape {tuple(X.shape)} and y {tuple(y.shape)}; expected (n, d) and (n, 1), one sample at least.")
     wanted, steps, rate = y.to(X)[:, 0], count(steps, "steps", least=0), positive(rate, "rate")
     network = DiagonalDEQ(X.shape[1], bias=True, dtype=X.dtype).to(X.device)
     assert network.bias is not None

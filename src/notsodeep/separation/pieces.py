@@ -115,9 +115,7 @@ def _layers(module: nn.Module) -> list[tuple[Array, Array]]:
     if isinstance(module, ENN):
         last = module.readout.weight
         if any(layer != activation("relu") for layer in module.net.layers) or last is None:
-            raise BadInput(
-                "Pieces are counted for ReLU networks with a readout; this ENN has other activations, or none."
-            )
+            raise BadInput("Pieces are counted for ReLU networks with a readout; this ENN has other activations, or none.")
         biases = [None] * len(module.weights) if module.biases is None else list(module.biases)
         layers = []
         for weight, bias in zip(module.weights, biases, strict=True):

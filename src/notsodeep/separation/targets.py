@@ -17,14 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import (
-    count,
-    dtype as checked_dtype,
-    function,
-    generator as checked_generator,
-    instance,
-    numbers,
-)
+from notsodeep.arguments import count, dtype as checked_dtype, function, generator as checked_generator, instance, numbers
 from notsodeep.arrays import Array, check_dense, check_memory, like
 from notsodeep.errors import BadInput
 
@@ -66,9 +59,7 @@ def points(x: Array) -> Tensor:
 def drawing(n: int, dimension: int) -> tuple[int, int]:
     """The shape of n points; raises BadInput where they do not fit in memory."""
     n = count(n, "n")
-    check_memory(
-        (n, dimension), torch.float64, torch.device("cpu"), "a smaller n", f"{n} points of dimension {dimension}"
-    )
+    check_memory((n, dimension), torch.float64, torch.device("cpu"), "a smaller n", f"{n} points of dimension {dimension}")
     return n, dimension
 
 
@@ -155,9 +146,7 @@ class Chirps(Target):
             object.__setattr__(self, name, numbers(getattr(self, name), name))
         count(self.dimension, "dimension")
         if len(self.starts) != len(self.rises):
-            raise BadInput(
-                f"There are {len(self.starts)} starts and {len(self.rises)} rises; give one of each per tone."
-            )
+            raise BadInput(f"There are {len(self.starts)} starts and {len(self.rises)} rises; give one of each per tone.")
 
     def value(self, x1: Tensor) -> Tensor:
         tones = [

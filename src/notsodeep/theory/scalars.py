@@ -146,10 +146,7 @@ def implicit_scalars(net: Implicit, tau0: float) -> Scalars:
         beta3=alpha3 + lambda3 * gradient + e2**2 * lambda1**2 / (1.0 - g) ** 2,
         kappa=(gamma2 + q * gradient_power) ** 0.5,
         preactivation=Coefficients(
-            c1=pre1,
-            c2=lambda2 / (1.0 - g),
-            c3=(lambda3 + pre1 * var_a * e2**2 * lambda1) / (1.0 - g),
-            d=gradient_power,
+            c1=pre1, c2=lambda2 / (1.0 - g), c3=(lambda3 + pre1 * var_a * e2**2 * lambda1) / (1.0 - g), d=gradient_power
         ),
     )
 

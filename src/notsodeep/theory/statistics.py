@@ -129,9 +129,7 @@ class MixtureStatistics:
         J = _one_hot(labels, classes)
         counts = J.sum(0)
         if bool((counts < 2).any()):
-            raise BadInput(
-                f"Class {int(counts.argmin())} has {int(counts.min())} sample; each class needs at least two."
-            )
+            raise BadInput(f"Class {int(counts.argmin())} has {int(counts.min())} sample; each class needs at least two.")
         means = (J.T @ data) / counts[:, None]
         noise = data - means[labels]
         # Subtracting the estimated mean shrinks each residual by √((n_a − 1)/n_a).

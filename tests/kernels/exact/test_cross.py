@@ -49,9 +49,7 @@ def test_a_row_does_not_depend_on_the_other_new_samples():
     x, new = mixture(60), mixture(10, seed=1) * torch.linspace(0.2, 5.0, 10, dtype=torch.float64)[:, None]
     for cross in (sharp_cross, equivalent_cross):
         whole = cross(NETS["relu"], new, x)
-        torch.testing.assert_close(
-            torch.cat([cross(NETS["relu"], row[None], x) for row in new]), whole, rtol=1e-9, atol=1e-12
-        )
+        torch.testing.assert_close(torch.cat([cross(NETS["relu"], row[None], x) for row in new]), whole, rtol=1e-9, atol=1e-12)
 
 
 def test_numpy_in_numpy_out_and_dtypes():

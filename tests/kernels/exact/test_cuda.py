@@ -6,10 +6,7 @@ import torch
 import notsodeep as nsd
 from tests.kernels.mixtures import KERNELS, two_classes
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 AGREE = 1e-9
 IMPLICIT = [nsd.Implicit(phi, 0.2) for phi in ("relu", "tanh", "elu")]
 NETS = [*IMPLICIT, nsd.Explicit(["relu", "tanh"])]

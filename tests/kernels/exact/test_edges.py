@@ -29,10 +29,7 @@ def _x(n: int, p: int, seed: int = 0) -> Tensor:
 
 
 def _all_kernels(net, x, x2=None, tau0=None) -> dict[str, Tensor]:
-    kernels = {
-        "conjugate": nsd.conjugate_kernel(net, x, x2, tau0=tau0),
-        "tangent": nsd.tangent_kernel(net, x, x2, tau0=tau0),
-    }
+    kernels = {"conjugate": nsd.conjugate_kernel(net, x, x2, tau0=tau0), "tangent": nsd.tangent_kernel(net, x, x2, tau0=tau0)}
     if isinstance(net, nsd.Implicit):
         kernels["preactivation"] = nsd.tangent_kernel(net, x, x2, tau0=tau0, readout="preactivation")
     return kernels
@@ -282,9 +279,7 @@ def test_centring_is_writing_the_offset_into_the_activation():
     radius = nsd.tau0(x)
     written = NETS["elu"].centred(radius)
     assert not written.centre
-    assert torch.allclose(
-        nsd.conjugate_kernel(NETS["elu"], x), nsd.conjugate_kernel(written, x), rtol=1e-13, atol=1e-15
-    )
+    assert torch.allclose(nsd.conjugate_kernel(NETS["elu"], x), nsd.conjugate_kernel(written, x), rtol=1e-13, atol=1e-15)
 
 
 @every_net

@@ -121,9 +121,7 @@ def test_no_var_a_is_recommended_where_none_helps():
 # Contraction
 
 
-@pytest.mark.parametrize(
-    ("phi", "var_a", "bound"), [("relu", 0.3, "0.25"), ("tanh", 0.25, "0.25"), ("gelu", 0.2, "0.1962")]
-)
+@pytest.mark.parametrize(("phi", "var_a", "bound"), [("relu", 0.3, "0.25"), ("tanh", 0.25, "0.25"), ("gelu", 0.2, "0.1962")])
 def test_a_warning_names_the_contraction_bound(phi, var_a, bound):
     with pytest.warns(nsd.NumericsWarning, match=rf"≥ {bound} = 1/\(4L²\)"):
         nsd.conjugate_kernel(nsd.Implicit(phi, var_a), _x())
@@ -223,9 +221,7 @@ def test_duplicates_are_equal_however_steep_their_equation(var_a):
 
 
 @pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
-@pytest.mark.parametrize(
-    ("phi", "distance"), [("erf", 1e-9), ("erf", 3e-8), ("erf", 1e-7), ("erf", 1e-6), ("tanh", 1e-7)]
-)
+@pytest.mark.parametrize(("phi", "distance"), [("erf", 1e-9), ("erf", 3e-8), ("erf", 1e-7), ("erf", 1e-6), ("tanh", 1e-7)])
 def test_nearly_equal_samples_keep_the_kernel_positive(phi, distance):
     """Where σ_a² Q > 1 the equation of nearly equal samples has two roots; all of them must take the same one."""
     x = _x(3, 30)

@@ -96,9 +96,7 @@ EXPLICIT = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("layers", "data"), EXPLICIT, ids=lambda value: "-".join(value) if isinstance(value, list) else None
-)
+@pytest.mark.parametrize(("layers", "data"), EXPLICIT, ids=lambda value: "-".join(value) if isinstance(value, list) else None)
 def test_explicit_kernels_equal_the_definition(layers, data):
     x = _x(layers[0], data)
     expected = reference.explicit_kernels([PHI[name] for name in layers], x)

@@ -75,11 +75,7 @@ DAMAGE = {
         1,
         {"conjugate/c/0/0": "another place", "tangent/c/0/0": "another place"},
     ),
-    "a tile of another run, with its mark": (
-        _from_another_run,
-        1,
-        {"conjugate/c/0/0": "or run", "tangent/c/0/0": "or run"},
-    ),
+    "a tile of another run, with its mark": (_from_another_run, 1, {"conjugate/c/0/0": "or run", "tangent/c/0/0": "or run"}),
     "a bit of a mark": (lambda k: _flip(k / "finished/c/1/1", 0), 1, {"conjugate/c/1/1": "its mark is damaged"}),
     "a mark cut short": (lambda k: os.truncate(k / "finished/c/1/1", 5), 1, {"conjugate/c/1/1": "a damaged one"}),
     "a mark": (lambda k: (k / "finished/c/0/1").unlink(), 1, {}),

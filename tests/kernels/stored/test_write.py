@@ -156,10 +156,7 @@ NAMED = {"x": r"the samples\."}  # not their SHA-256
     ("change", "differ"),
     [
         ({"net": nsd.Implicit("tanh", 0.2 + 1e-12)}, ["network"]),
-        (
-            {"net": nsd.Implicit(nsd.custom(lambda u: torch.tanh(u) + 0.01 * u, kinks=[], name="tanh"), 0.2)},
-            ["network"],
-        ),
+        ({"net": nsd.Implicit(nsd.custom(lambda u: torch.tanh(u) + 0.01 * u, kinks=[], name="tanh"), 0.2)}, ["network"]),
         ({"x": _x(20, seed=1)}, ["x"]),
         ({"x2": _x(20)}, ["x2"]),
         ({"x": _x(21)}, ["shape", "x"]),

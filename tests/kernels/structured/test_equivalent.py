@@ -184,9 +184,7 @@ def _with_row(net, x, stats, **change: float) -> nsd.kernels.LowRankPlusDiagonal
     corner = row.c2 * torch.outer(t, t)
     corner[:-1, :-1] += row.c3 * stats.T
     core = torch.block_diag(row.c1 * torch.eye(p, dtype=torch.float64), corner)
-    return nsd.kernels.LowRankPlusDiagonal(
-        V, core, torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=torch.float64)
-    )
+    return nsd.kernels.LowRankPlusDiagonal(V, core, torch.full((n,), row.d - stats.tau0**2 * row.c1, dtype=torch.float64))
 
 
 def test_alpha4_enters_squared():

@@ -158,9 +158,7 @@ def test_a_standardiser_is_applied_as_rows_are_read():
     x, _, y = _data()
     scale = Standardiser.of(3.0 + 2.0 * x)
     fit = streamed_fit(NETS["relu"], 3.0 + 2.0 * x, y, standardiser=scale)
-    _close(
-        fit.predict(3.0 + 2.0 * x), streamed_fit(NETS["relu"], scale(3.0 + 2.0 * x), y).predict(scale(3.0 + 2.0 * x))
-    )
+    _close(fit.predict(3.0 + 2.0 * x), streamed_fit(NETS["relu"], scale(3.0 + 2.0 * x), y).predict(scale(3.0 + 2.0 * x)))
 
 
 @pytest.mark.parametrize("kernel", ["conjugate", "tangent"])

@@ -6,17 +6,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.activations import (
-    Activation,
-    Centred,
-    HermiteSeries,
-    Linear,
-    Polynomial,
-    Rectifier,
-    Relu,
-    Scaled,
-    activation,
-)
+from notsodeep.activations import Activation, Centred, HermiteSeries, Linear, Polynomial, Rectifier, Relu, Scaled, activation
 from notsodeep.models.export.activation_source import source_expression
 from tests.zoo import build, each, two_kinks
 

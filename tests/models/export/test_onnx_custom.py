@@ -25,9 +25,7 @@ class Images(nn.Module):
 
     def forward(self, x):
         u = self.outer(x)
-        found = nsd.fixed_point(
-            lambda z: torch.tanh(self.inner(z) + u), torch.zeros_like(u), self.solver, **self.options
-        )
+        found = nsd.fixed_point(lambda z: torch.tanh(self.inner(z) + u), torch.zeros_like(u), self.solver, **self.options)
         return self.drop(found.value).mean((2, 3))
 
 

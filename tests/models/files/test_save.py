@@ -48,9 +48,7 @@ MODULES = {
     ),
     "no readout": lambda: nsd.DEQ(nsd.Implicit("gelu", 0.1, centre=False), P, M),
     "half": lambda: deq().to(torch.bfloat16),
-    "designed": lambda: nsd.ENN(
-        nsd.design(nsd.Implicit("relu", 0.2)).explicit, P, (M, 7), K, bias=True, frozen="hidden"
-    ),
+    "designed": lambda: nsd.ENN(nsd.design(nsd.Implicit("relu", 0.2)).explicit, P, (M, 7), K, bias=True, frozen="hidden"),
     "stacked": lambda: nsd.models.to_deq(nsd.ENN(nsd.Explicit(["relu", "tanh"]), P, M, K)),
 }
 
@@ -119,15 +117,7 @@ def test_no_byte_can_be_changed(tmp_path):
 def test_cut_or_overlong_files(tmp_path):
     path = nsd.save(deq(), tmp_path / "a.safetensors")
     whole = path.read_bytes()
-    for content in (
-        whole[:0],
-        whole[:7],
-        whole[:100],
-        whole[: len(whole) // 2],
-        whole[:-1],
-        whole + b"more",
-        b"\xff" * 50,
-    ):
+    for content in (whole[:0], whole[:7], whole[:100], whole[: len(whole) // 2], whole[:-1], whole + b"more", b"\xff" * 50):
         path.write_bytes(content)
         with pytest.raises(nsd.BadInput, match="not a whole safetensors file"):
             nsd.load(path)

@@ -9,10 +9,7 @@ from notsodeep.models.training.objective import Batches
 from notsodeep.models.training.readout import fit_readout
 from tests.models.training.training_run import P, loader
 
-pytestmark = [
-    pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 
 class Noisy(torch.nn.Module):

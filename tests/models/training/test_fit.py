@@ -113,9 +113,7 @@ def test_accuracy_is_of_the_validation_data():
     x = torch.eye(4).repeat(10, 1)
     y = torch.arange(4).repeat(10)
     module = torch.nn.Linear(4, 4)
-    history = nsd.fit(
-        module, [(x, y)], 30, optimiser=torch.optim.Adam(module.parameters(), lr=0.3), validation=[(x, y)]
-    )
+    history = nsd.fit(module, [(x, y)], 30, optimiser=torch.optim.Adam(module.parameters(), lr=0.3), validation=[(x, y)])
     assert history.last.validation_accuracy == 1.0
     assert functional.cross_entropy(module(x), y).item() == pytest.approx(history.last.validation_loss, rel=1e-5)
 
@@ -371,11 +369,7 @@ def plateau(module):
         ),
         (lambda m: nsd.fit(m, loader(), 1, schedule=plateau(m)), nsd.BadInput, "ReduceLROnPlateau"),
         (lambda m: nsd.fit(m, [(torch.zeros(4, 8), torch.zeros(3))], 1), nsd.BadInput, "4 samples and 3 labels"),
-        (
-            lambda m: nsd.fit(m, [(torch.zeros(4, 8), torch.zeros(4, 2))], 1),
-            nsd.BadInput,
-            r"\(4, 2\) and the network has 3",
-        ),
+        (lambda m: nsd.fit(m, [(torch.zeros(4, 8), torch.zeros(4, 2))], 1), nsd.BadInput, r"\(4, 2\) and the network has 3"),
         (lambda m: nsd.fit(m, [(torch.zeros(2, 8), torch.tensor([0, 5]))], 1), nsd.BadInput, "class 5"),
         (lambda m: nsd.fit(m, loader(), 1, validation=[]), nsd.BadInput, "validation loader gave no batch"),
         (lambda m: nsd.fit(m, loader(), 1, loss=lambda out, _: out.sum() * math.nan), nsd.NotConverged, "loss is nan"),
@@ -484,9 +478,7 @@ def test_a_stream_of_unknown_length():
 def test_numbers_of_one_output_may_be_flat():
     x, y = linear()
     module = torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0))
-    history = nsd.fit(
-        module, Batches(x, y, 50), 30, optimiser=torch.optim.Adam(module.parameters(), lr=0.1), progress=False
-    )
+    history = nsd.fit(module, Batches(x, y, 50), 30, optimiser=torch.optim.Adam(module.parameters(), lr=0.1), progress=False)
     assert history.last.loss < 0.05
 
 

@@ -57,17 +57,9 @@ def gaps():
                     pairs = (np.array(gap) * noise).reshape(3, 2).tolist()
                     kernels = ("conjugate", "tangent", "preactivation")
                     values = {
-                        k: dict(zip(("equivalent", "sharp"), p, strict=True))
-                        for k, p in zip(kernels, pairs, strict=True)
+                        k: dict(zip(("equivalent", "sharp"), p, strict=True)) for k, p in zip(kernels, pairs, strict=True)
                     }
-                    config = {
-                        "activation": activation,
-                        "n": n,
-                        "p": round(n * ratio),
-                        "var_a": 0.2,
-                        "var_b": 0.8,
-                        "seed": seed,
-                    }
+                    config = {"activation": activation, "n": n, "p": round(n * ratio), "var_a": 0.2, "var_b": 0.8, "seed": seed}
                     found.append(Record("L1", config, values, 1.0))
     return found
 
@@ -109,11 +101,7 @@ def spectrum(experiment, data, n=None, shown=600):
 
 def widths():
     return [
-        _width(data, activation, m, seed)
-        for data in DATA
-        for activation in ACTIVATIONS
-        for m in WIDTHS
-        for seed in range(3)
+        _width(data, activation, m, seed) for data in DATA for activation in ACTIVATIONS for m in WIDTHS for seed in range(3)
     ]
 
 
@@ -145,9 +133,7 @@ def limits():
         "prediction_gap": dict(zip(nets, (0.002, 0.1, 0.06), strict=True)),
     }
     configs = [
-        {"kind": "infinite", "data": data, "activation": activation, "seed": 0}
-        for data in DATA
-        for activation in ACTIVATIONS
+        {"kind": "infinite", "data": data, "activation": activation, "seed": 0} for data in DATA for activation in ACTIVATIONS
     ]
     return [Record("L5", config, values, 1.0) for config in configs]
 
@@ -161,14 +147,7 @@ def trained():
                 accuracy = dict(
                     zip(("deq", "matched", "plain"), (np.array([0.981, 0.979, 0.977]) + noise).tolist(), strict=True)
                 )
-                config = {
-                    "kind": "trained",
-                    "data": data,
-                    "activation": activation,
-                    "width": 256,
-                    "seed": seed,
-                    "epochs": 10,
-                }
+                config = {"kind": "trained", "data": data, "activation": activation, "width": 256, "seed": seed, "epochs": 10}
                 found.append(Record("L5", config, {"accuracy": accuracy, "seconds": dict.fromkeys(accuracy, 9.0)}, 1.0))
     return found
 
@@ -229,9 +208,7 @@ def contest(experiment, target, dimension, width, rivals, seeds=4, **config):
         "best_constant": 0.08 + 0.001 * width,
         "deq": trained_part(*names, "deq", level=0.07, flops=900.0 * width, seeds=seeds),
         "rivals": {r: trained_part(*names, r, level=0.09, flops=150.0 + 9 * width, seeds=seeds) for r in rivals},
-        "paired": {
-            p: trained_part(*names, p, level=0.075, flops=895.0 * width, seeds=seeds) for p in ("L2W104", "L4W8")
-        },
+        "paired": {p: trained_part(*names, p, level=0.075, flops=895.0 * width, seeds=seeds) for p in ("L2W104", "L4W8")},
     }
     settings = {"samples": 1000, "steps": 1000, "rate": 5e-4, "bound": 0.99, "seeds": seeds, "kind": "trained"} | config
     return Record(experiment, {"target": target, "dimension": dimension, "width": width, **settings}, values, 1.0)
@@ -243,10 +220,7 @@ def sawtooths():
         for m in range(1, 9)
     ]
     rivals = {1: ("L4W3", "L3W5", "L2W10"), 5: ("L4W3", "L3W5", "L2W10")}
-    return [
-        *made,
-        *(contest("W1", f"sawtooth:{m}", 1, m, rivals[m], steps=s) for s in (1000, 10_000) for m in rivals),
-    ]
+    return [*made, *(contest("W1", f"sawtooth:{m}", 1, m, rivals[m], steps=s) for s in (1000, 10_000) for m in rivals)]
 
 
 def steeps():
@@ -267,12 +241,7 @@ def largest_weights():
                 level[1] = None
             values = {"weight_at_level": level, "largest_weight": [0.9, 1.0, 1.1, 1.05]}
             found.append(
-                Record(
-                    "W3",
-                    {"network": network, "dimension": d, "rival": "L3W50", "level": 4.5e-3, "seeds": 4},
-                    values,
-                    1.0,
-                )
+                Record("W3", {"network": network, "dimension": d, "rival": "L3W50", "level": 4.5e-3, "seeds": 4}, values, 1.0)
             )
     return found
 

@@ -99,19 +99,14 @@ def test_one_record_draws(experiment):
 def test_nothing_gives_nothing():
     assert drawings("L1", {}) == []
     assert drawings("L7", {"L7": ALL["L1"]}) == []
-    assert (
-        drawings("L5", {"L5": [Record("L5", {"kind": "infinite", "data": "mnist", "activation": "tanh"}, {}, 1.0)]})
-        == []
-    )
+    assert drawings("L5", {"L5": [Record("L5", {"kind": "infinite", "data": "mnist", "activation": "tanh"}, {}, 1.0)]}) == []
 
 
 def test_no_text_is_smaller_than_ten_points():
     for experiment in NAMES:
         for name, drawing in whole(experiment).items():
             sizes = [
-                text.get_fontsize()
-                for text in drawing.figure.findobj(lambda a: hasattr(a, "get_fontsize"))
-                if text.get_text()
+                text.get_fontsize() for text in drawing.figure.findobj(lambda a: hasattr(a, "get_fontsize")) if text.get_text()
             ]
             assert min(sizes) >= 10, name
 
@@ -206,9 +201,7 @@ def test_the_larger_of_two_is_shown():
 def test_the_papers_accuracies_stand_at_their_widths():
     figure = whole("L5")["L5-accuracy"].figure
     for axes, key in zip(
-        figure.axes,
-        [(d, a) for a in ("tanh", "relu") for d in ("mnist", "fashion-mnist", "cifar10-vgg19")],
-        strict=True,
+        figure.axes, [(d, a) for a in ("tanh", "relu") for d in ("mnist", "fashion-mnist", "cifar10-vgg19")], strict=True
     ):
         marks = {line.get_gid(): line for line in axes.lines if str(line.get_gid()).startswith("paper-")}
         assert set(marks) == {"paper-deq", "paper-matched", "paper-plain"}
@@ -227,9 +220,7 @@ def test_cifar_is_not_compared_in_level():
 
 def test_means_are_drawn_over_seeds():
     own = [
-        r
-        for r in ALL["L5"]
-        if r.config["kind"] == "width" and (r.config["data"], r.config["activation"]) == ("mnist", "tanh")
+        r for r in ALL["L5"] if r.config["kind"] == "width" and (r.config["data"], r.config["activation"]) == ("mnist", "tanh")
     ]
     line = whole("L5")["L5-accuracy"].figure.axes[0].lines[0]
     assert to_hex(line.get_color()) == DEQ

@@ -70,9 +70,7 @@ def test_part_of_a_run(run_of):
 def test_unknown_experiments_are_named_and_skipped(run_of):
     strange = [record("L99", Unit("gmm", 200, seed)) for seed in range(2)]
     store = run_of([*whole_run("quick"), *strange])
-    store.path("L1").write_text(
-        store.path("L1").read_text("utf-8") + record("L5", Unit("gmm", 9, 9)).to_line() + "\n", "utf-8"
-    )
+    store.path("L1").write_text(store.path("L1").read_text("utf-8") + record("L5", Unit("gmm", 9, 9)).to_line() + "\n", "utf-8")
     results = write_results(store, store.folder)
     assert [sentence.partition(" left out")[0] for sentence in results.left_out] == [
         "1 record of “L5” in records/L1.jsonl",

@@ -36,9 +36,7 @@ class ExactKernels:
     """Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩"""
 
 
-def conjugate_kernel(
-    net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None
-) -> Any:
+def conjugate_kernel(net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, *, out: Any = None) -> Any:
     """The conjugate kernel G_ij = E[z(x_i)·z(x_j)] of the infinitely wide network.
 
     Args:
@@ -59,13 +57,7 @@ def conjugate_kernel(
 
 
 def tangent_kernel(
-    net: Network,
-    x: Array,
-    x2: Array | None = None,
-    tau0: float | None = None,
-    readout: str = "features",
-    *,
-    out: Any = None,
+    net: Network, x: Array, x2: Array | None = None, tau0: float | None = None, readout: str = "features", *, out: Any = None
 ) -> Any:
     """The tangent kernel Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩ over all weights of the infinitely wide f = aᵀz.
 
@@ -212,9 +204,7 @@ def check_outputs(given: tuple[Any, ...], shape: tuple[int, int], inputs: tuple[
         _check_output(out, shape)
     for one, other in combinations(outputs, 2):
         if _shared(one, other):
-            raise BadInput(
-                "The arrays of out share memory, so one kernel would overwrite the other; give each its own."
-            )
+            raise BadInput("The arrays of out share memory, so one kernel would overwrite the other; give each its own.")
     if any(_shared(out, x) for out in outputs for x in inputs):
         raise BadInput("out shares memory with the samples, which would be overwritten while they are read; copy them.")
 
@@ -230,13 +220,9 @@ def _check_output(out: Any, shape: tuple[int, int]) -> None:
     if dtype not in _FLOATS:
         raise BadInput(f"out has dtype {dtype}, which does not hold a kernel's entries; expected float32 or float64.")
     if _read_only(out):
-        raise BadInput(
-            "out is read-only; open it for writing (mode 'r+' or 'w+' of a memory map, 'r+' of a Zarr array)."
-        )
+        raise BadInput("out is read-only; open it for writing (mode 'r+' or 'w+' of a memory map, 'r+' of a Zarr array).")
     if _repeats(out):
-        raise BadInput(
-            "Entries of out share memory, as those of an expanded tensor do; give an array of its own: out.clone()."
-        )
+        raise BadInput("Entries of out share memory, as those of an expanded tensor do; give an array of its own: out.clone().")
 
 
 def _read_only(out: Any) -> bool:

@@ -180,11 +180,7 @@ class TiledKernel:
         return (SharpNystrom() if choice is None else choice).of(self)
 
     def solve(
-        self,
-        v: Any,
-        preconditioner: Preconditioning | None = None,
-        tolerance: float | None = None,
-        most: int = 1000,
+        self, v: Any, preconditioner: Preconditioning | None = None, tolerance: float | None = None, most: int = 1000
     ) -> Any:
         """(K + ridge·I)⁻¹ v by preconditioned conjugate gradients.
 

@@ -198,9 +198,7 @@ def _fault(content: npt.NDArray[np.uint8] | None, size: int, wanted: int, whose:
     if _crc32c(content[:-SUM_BYTES]) != crc:
         return "has other bits than were written (its checksum does not match)"
     if _seal(*whose, crc) != wanted:
-        return (
-            "is whole, but not the chunk that was written here: it is from another place or run, or its mark is damaged"
-        )
+        return "is whole, but not the chunk that was written here: it is from another place or run, or its mark is damaged"
     return None
 
 

@@ -55,9 +55,7 @@ class TileJob:
         return x, None if self.store.about["x2"] is None else self._read("x2", self.files[1], x)
 
     def _read(self, name: str, path: str | None, like: Tensor | None = None) -> Tensor:
-        found = samples(
-            get_samples(self.store, self.token, name) if path is None else np.load(path, mmap_mode="r"), name
-        )
+        found = samples(get_samples(self.store, self.token, name) if path is None else np.load(path, mmap_mode="r"), name)
         found = found if like is None else found.to(like)
         if fingerprint(found) != self.store.about[name]:
             raise BadInput(f"{name} in {path or str(self.store.folder)!r} has changed since the run began.")
@@ -91,10 +89,7 @@ class Workbench:
         rows, columns = self._job.store.slices(tile)
 
         def part(i: slice, j: slice) -> tuple[Tensor, ...]:
-            within = (
-                slice(rows.start + i.start, rows.start + i.stop),
-                slice(columns.start + j.start, columns.start + j.stop),
-            )
+            within = (slice(rows.start + i.start, rows.start + i.stop), slice(columns.start + j.start, columns.start + j.stop))
             return prepared.tile(*within, names)
 
         values = tuple(prepared.rows.new_empty(rows.stop - rows.start, columns.stop - columns.start) for _ in names)
@@ -266,9 +261,7 @@ def _check_workers(client: Any, job: TileJob) -> None:
         raise BadInput("The workers cannot import notsodeep: install it, of the same version, where they run.")
     for worker, (theirs, unseen) in found.items():
         if theirs != job.store.about["version"]:
-            raise BadInput(
-                f"The worker {worker} has notsodeep {theirs}, not {job.store.about['version']}; install that."
-            )
+            raise BadInput(f"The worker {worker} has notsodeep {theirs}, not {job.store.about['version']}; install that.")
         if unseen:
             raise BadInput(
                 f"The worker {worker} does not see {unseen[0]!r}. Workers read and write files themselves: name a folder that "

@@ -130,9 +130,7 @@ def write_kernels(
         return _run(job, client, rows, columns, progress or (lambda _done, _total: None))
 
 
-def _run(
-    job: TileJob, client: Any, rows: Tensor, columns: Tensor | None, say: Callable[[int, int], None]
-) -> WrittenKernels:
+def _run(job: TileJob, client: Any, rows: Tensor, columns: Tensor | None, say: Callable[[int, int], None]) -> WrittenKernels:
     """Check the tiles that are there, and compute the others."""
     store, tiles, marked = job.store, job.store.tiles(), job.store.marked()
     found = checked_here(store, marked) if client is None else checked_on_cluster(client, job, marked)
@@ -147,9 +145,7 @@ def _run(
     return WrittenKernels(store.folder, len(sound), len(todo), damaged)
 
 
-def _sound(
-    checked: Iterator[Checked], total: int, say: Callable[[int, int], None]
-) -> tuple[set[Index], tuple[str, ...]]:
+def _sound(checked: Iterator[Checked], total: int, say: Callable[[int, int], None]) -> tuple[set[Index], tuple[str, ...]]:
     """The tiles without a fault, and the faults of the others."""
     sound: set[Index] = set()
     damaged: list[str] = []

@@ -45,19 +45,13 @@ def equivalent_kernel(
         BadInput: An unknown kernel, statistics of another number of samples, or a kernel with an infinite diagonal.
         NotContractive: The DEQ has no equilibrium, or its pairs keep no correlation.
     """
-    instance(
-        stats, MixtureStatistics, "stats", "the statistics of x, MixtureStatistics.from_labels(x, y) or .from_data(x)"
-    )
+    instance(stats, MixtureStatistics, "stats", "the statistics of x, MixtureStatistics.from_labels(x, y) or .from_data(x)")
     data = samples(x)
     n, p = data.shape
     if len(stats.psi) != n:
-        raise BadInput(
-            f"x has {n} samples and the statistics were taken of {len(stats.psi)}; they must be of the same x."
-        )
+        raise BadInput(f"x has {n} samples and the statistics were taken of {len(stats.psi)}; they must be of the same x.")
     factor = EquivalentFactor.of(net, stats, kernel, p)
-    check_range(
-        factor.row.d + abs(factor.row.c1) * squared_norms(data), data.dtype, f"The {as_kernel(kernel)} kernel of {net}"
-    )
+    check_range(factor.row.d + abs(factor.row.c1) * squared_norms(data), data.dtype, f"The {as_kernel(kernel)} kernel of {net}")
     return factor.labelled(data, stats.J, stats.psi).operator(factor.core, data)
 
 
@@ -203,9 +197,7 @@ class EquivalentSums:
         """Means of z, n_a/(n_a − 1), and tr C_a/p = n_a/(n_a − 1) (mean r + offset − ‖mean z‖²)."""
         p, counts = self.p, self.counts
         if bool((counts < 2).any()):
-            raise BadInput(
-                f"Class {int(counts.argmin())} has {int(counts.min())} sample; each class needs at least two."
-            )
+            raise BadInput(f"Class {int(counts.argmin())} has {int(counts.min())} sample; each class needs at least two.")
         means = self.grams[:, :p, p] / counts[:, None]
         shrinkage = counts / (counts - 1.0)
         traces = shrinkage * (self.grams[:, p, p + 1] / counts + self.offset - means.square().sum(1))

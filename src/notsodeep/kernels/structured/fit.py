@@ -105,9 +105,7 @@ def streamed_fits(
     choice(form, "form", ("sharp", "equivalent"))
     chosen = as_kernel(kernel)
     if statistics is not None:
-        instance(
-            statistics, SharpStatistics, "statistics", "SharpStatistics, as SharpStatistics.from_sample(x) gives them"
-        )
+        instance(statistics, SharpStatistics, "statistics", "SharpStatistics, as SharpStatistics.from_sample(x) gives them")
     if form == "equivalent":
         if statistics is not None:
             raise BadInput("Statistics are for the sharp form; the equivalent one takes its own in the same pass.")
@@ -138,9 +136,7 @@ def equivalent_fit(
     return _solved(factor, gram / level, gram[r:-1, -1] / n, shift, n=n, rows=rows, flat=flat)
 
 
-def _sharp_fits(
-    factor: SharpFactor, rows: SampleBlocks, targets: Targets, ridges: Sequence[float]
-) -> tuple[StreamedFit, ...]:
+def _sharp_fits(factor: SharpFactor, rows: SampleBlocks, targets: Targets, ridges: Sequence[float]) -> tuple[StreamedFit, ...]:
     """Of each λ: Σ [u, y, 1]ᵀ[u, y, 1]/(d_i + λ) and Σ log(d_i + λ), block by block."""
     p, n, m = rows.shape[1], len(rows), targets.outputs
     terms = factor.terms
@@ -272,9 +268,7 @@ class StreamedFit:
         assert rows is not None
         guess = self._outer(self.system.ritz(k)[1])
         if guess.shape[1] < k:  # fewer directions than asked for: any others will do
-            extra = torch.randn(
-                self.n, k - guess.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-            )
+            extra = torch.randn(self.n, k - guess.shape[1], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
             guess = torch.cat([guess, extra], dim=1)
         # The error of λ is ‖K v − λ v‖² over a gap: half the digits there are all of them here.
         method = Lobpcg(guess, torch.finfo(rows.dtype).eps ** 0.5)

@@ -33,11 +33,7 @@ _CALLS = 1000  # of a factor, block after block: its tables are worth making for
 
 @torch.no_grad()
 def sharp_kernel(
-    net: Network,
-    x: Array,
-    kernel: Kernel | str = Kernel.CONJUGATE,
-    tau0: float | None = None,
-    directions: int = DIRECTIONS,
+    net: Network, x: Array, kernel: Kernel | str = Kernel.CONJUGATE, tau0: float | None = None, directions: int = DIRECTIONS
 ) -> LowRankPlusDiagonal:
     """The kernel to second order in S = x xᵀ, as low rank + diagonal in O(n p) memory; its diagonal is exact.
 
@@ -209,10 +205,7 @@ class SharpStatistics:
             x: Samples (n, p), an array or `SampleBlocks`.
             directions: How many leading directions, at most p.
         """
-        rows, directions = (
-            x if isinstance(x, SampleBlocks) else SampleBlocks.of(x),
-            count(directions, "directions", least=0),
-        )
+        rows, directions = (x if isinstance(x, SampleBlocks) else SampleBlocks.of(x), count(directions, "directions", least=0))
         p = rows.shape[1]
         norms2, gram = [], GramSum(1, p, 0)
         for _, part in rows.blocks():
@@ -224,11 +217,7 @@ class SharpStatistics:
 
     @classmethod
     def from_sample(
-        cls,
-        x: Array | SampleBlocks,
-        size: int = SAMPLE,
-        directions: int = DIRECTIONS,
-        generator: torch.Generator | None = None,
+        cls, x: Array | SampleBlocks, size: int = SAMPLE, directions: int = DIRECTIONS, generator: torch.Generator | None = None
     ) -> SharpStatistics:
         """The statistics of some samples at random, which saves the pass over the others.
 

@@ -178,9 +178,7 @@ def _traced(phi: Activation) -> Expression:
         graph = _Through().trace(_Called(function))
         text = graph.python_code("self").src
     except Exception as error:
-        raise BadInput(
-            f"The activation {label} cannot be written as text: torch.fx fails on it ({error}). {remedy}"
-        ) from error
+        raise BadInput(f"The activation {label} cannot be written as text: torch.fx fails on it ({error}). {remedy}") from error
     found = _statements(text)
     if isinstance(found, str):
         raise BadInput(f"The activation {label} cannot be written as text: it needs {found} besides torch. {remedy}")

@@ -152,9 +152,7 @@ def _cannot_run(module: nn.Module, dtype: torch.dtype, error: Exception) -> BadI
     )
 
 
-def _compare(
-    module: nn.Module, expected: Tensor, found: Tensor, where: str, allowed: float, tried: Sequence[Written]
-) -> None:
+def _compare(module: nn.Module, expected: Tensor, found: Tensor, where: str, allowed: float, tried: Sequence[Written]) -> None:
     same = expected.shape == found.shape
     gap = float((expected - found).abs().max() / expected.abs().max().clamp(min=1e-300)) if same else math.inf
     if gap <= allowed:

@@ -124,9 +124,7 @@ def check_same_architecture(record: Record, module: nn.Module, path: str | Path)
     """Raise `BadInput` that names the differences, unless the record is of a network like `module`."""
     found = differences(_module_record(record), describe(module))
     if found:
-        raise BadInput(
-            f"{str(path)!r} holds another network: {'; '.join(found)}. Nothing was loaded.", differences=found
-        )
+        raise BadInput(f"{str(path)!r} holds another network: {'; '.join(found)}. Nothing was loaded.", differences=found)
 
 
 def check_same_weights(weights: dict[str, Tensor], module: nn.Module, path: str | Path) -> None:
@@ -136,9 +134,7 @@ def check_same_weights(weights: dict[str, Tensor], module: nn.Module, path: str 
     wrong += [f"{name} is not expected" for name in theirs if name not in ours]
     if wrong:
         more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise BadInput(
-            f"The weights in {str(path)!r} do not fit: {', '.join(wrong[:_SHOWN])}{more}. Nothing was loaded."
-        )
+        raise BadInput(f"The weights in {str(path)!r} do not fit: {', '.join(wrong[:_SHOWN])}{more}. Nothing was loaded.")
 
 
 def _module_record(record: Record) -> Record:
@@ -161,9 +157,7 @@ def _read(path: Path) -> Stored:
     with safe_open(path, framework="pt") as file:
         metadata = file.metadata() or {}
         if set(metadata) != {"format", _RECORD, _SUM} or metadata["format"] != "pt":
-            raise BadInput(
-                f"{str(path)!r} is a safetensors file, but not one of notsodeep: it has no record of its network."
-            )
+            raise BadInput(f"{str(path)!r} is a safetensors file, but not one of notsodeep: it has no record of its network.")
         size, free = path.stat().st_size, available_bytes(torch.device("cpu"))
         if size > free:
             raise BadInput(f"{str(path)!r} takes {size / 2**30:.1f} GiB and {free / 2**30:.1f} GiB of memory are free.")

@@ -180,9 +180,7 @@ class Checkpoint:
         weights = network_weights(stored)
         check_same_weights(weights, self.module, self.path)
         if "run" not in stored.record:
-            raise BadInput(
-                f"{str(self.path)!r} holds a network, but no training run to go on with: load(path) opens it."
-            )
+            raise BadInput(f"{str(self.path)!r} holds a network, but no training run to go on with: load(path) opens it.")
         before = copy.deepcopy((self.module.state_dict(), self._states()))
         try:
             self._check_settings(stored.record["settings"])
@@ -197,9 +195,7 @@ class Checkpoint:
             self._restore_states(before[1])
             if isinstance(error, BadInput):
                 raise
-            raise BadInput(
-                f"The run in {str(self.path)!r} cannot be gone on with: {error!r}. Nothing was loaded."
-            ) from error
+            raise BadInput(f"The run in {str(self.path)!r} cannot be gone on with: {error!r}. Nothing was loaded.") from error
         self.randomness.restore(now)
         return run
 

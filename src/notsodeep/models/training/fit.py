@@ -96,9 +96,7 @@ def fit(
     optimiser = torch.optim.Adam(trained, lr=_RATE) if optimiser is None else optimiser
     _check_usable(optimiser, schedule, loss, trained)
     scheduler = _scheduler(schedule, optimiser, loader, epochs)
-    training = _Training(
-        module, optimiser, scheduler, loss or usual_loss, Randomness.of(trained[0].device, loader, validation)
-    )
+    training = _Training(module, optimiser, scheduler, loss or usual_loss, Randomness.of(trained[0].device, loader, validation))
     run = Run()
     if checkpoint is not None:
         settings = _settings(training, schedule, _length(loader), epochs, patience)
@@ -206,9 +204,7 @@ def _check_usable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.Par
         )
     theirs = {id(weight) for group in optimiser.param_groups for weight in group["params"]}
     if theirs.isdisjoint(map(id, trained)):
-        raise BadInput(
-            "The optimiser holds none of this module's weights: make it from module.parameters() of this module."
-        )
+        raise BadInput("The optimiser holds none of this module's weights: make it from module.parameters() of this module.")
     if isinstance(schedule, ReduceLROnPlateau):
         raise BadInput("ReduceLROnPlateau wants a measure at each step; use patience=…, or another scheduler.")
     if loss is not None:
@@ -249,14 +245,10 @@ def _scheduler(
     if schedule is None or isinstance(schedule, LRScheduler):
         return schedule
     if not isinstance(schedule, str) or schedule != "cosine":
-        raise BadInput(
-            f"schedule must be 'cosine', a scheduler of torch.optim.lr_scheduler, or None; got {shown(schedule)}."
-        )
+        raise BadInput(f"schedule must be 'cosine', a scheduler of torch.optim.lr_scheduler, or None; got {shown(schedule)}.")
     batches = _length(loader)
     if batches is None:
-        raise BadInput(
-            "A cosine schedule must know how many batches there are; give the loader a length, or schedule=None."
-        )
+        raise BadInput("A cosine schedule must know how many batches there are; give the loader a length, or schedule=None.")
     return CosineAnnealingLR(optimiser, max(1, epochs * batches))
 
 

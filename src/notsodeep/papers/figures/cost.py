@@ -12,17 +12,7 @@ from matplotlib.ticker import EngFormatter, Formatter
 
 from notsodeep.papers.figures import drawing
 from notsodeep.papers.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, of_kind, setting, settings, width
-from notsodeep.papers.figures.drawing import (
-    NETWORKS,
-    Drawing,
-    Look,
-    draw_means,
-    in_order,
-    number,
-    panels,
-    plain_log,
-    title,
-)
+from notsodeep.papers.figures.drawing import NETWORKS, Drawing, Look, draw_means, in_order, number, panels, plain_log, title
 from notsodeep.papers.ling2024.l5_claims import comparable
 from notsodeep.papers.ling2024.l6_cost import comparable as comparable_timings
 from notsodeep.papers.records import Record
@@ -33,10 +23,7 @@ Value = Callable[[Record], float | None]
 _NETS = ("deq", "matched")
 _DEVICES = ("cpu", "cuda")
 _DASHES: dict[str, Any] = {"tanh": "-", "relu": "--"}
-_SPEED_UPS = {
-    "inference": Look("inference", "#16324f", "-", "o", 1.8),
-    "training": Look("training", "#c98a1b", "-", "s", 1.8),
-}
+_SPEED_UPS = {"inference": Look("inference", "#16324f", "-", "o", 1.8), "training": Look("training", "#c98a1b", "-", "s", 1.8)}
 _WORK = {
     "inference_flops": "inference,\nFLOPs per sample",
     "training_flops": "training,\nFLOPs per sample",
@@ -94,9 +81,7 @@ def _keys(records: Sequence[Record], looks: Sequence[Look]) -> list[Line2D]:
     """Entries of the legend: the meaning of colours and marks, then of dashes."""
     nets = [look.handle(linewidth=min(look.width, 3.5)) for look in looks]
     black: dict[str, Any] = {"color": "black", "linewidth": 1.5}
-    return nets + [
-        Line2D([], [], linestyle=_dash(name), label=title(name), **black) for name in _by_activation(records)
-    ]
+    return nets + [Line2D([], [], linestyle=_dash(name), label=title(name), **black) for name in _by_activation(records)]
 
 
 # Time.

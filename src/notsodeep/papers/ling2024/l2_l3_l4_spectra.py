@@ -67,9 +67,7 @@ def _norms(records: list[Record], data: str) -> list[Claim]:
     if drawn is None or even is None:
         return []
     claim = f"Nine tenths of that distance come from the samples' different norms, {_L2_DATA[data]}"
-    ours = (
-        f"{format_number(even.value)} with every sample divided by its norm, {format_number(drawn.value)} as they are"
-    )
+    ours = f"{format_number(even.value)} with every sample divided by its norm, {format_number(drawn.value)} as they are"
     verdict, spread = holds(even.value < 0.1 * drawn.value), even.spelt(".2g", "draw")
     return [Claim(id=f"L2.{data}.norms", claim=claim, ours=ours, spread=spread, verdict=verdict)]
 
@@ -116,9 +114,7 @@ def relu_claims(every: Records) -> list[Claim]:
     found = []
     for data, printed in _PAPER["L3"].items():
         for rival, text in layers.items():
-            claim = (
-                f"‖G* − Σ‖ of the leaky ReLU network ({text}), {_DATA[data]}, σ_a² = 0.1; the number is the preprint's"
-            )
+            claim = f"‖G* − Σ‖ of the leaky ReLU network ({text}), {_DATA[data]}, σ_a² = 0.1; the number is the preprint's"
             found += printed.claim(f"L3.{data}.{rival.replace(' ', '-')}", claim, records, data, rival)
     return found
 

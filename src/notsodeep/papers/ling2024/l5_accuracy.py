@@ -47,9 +47,7 @@ def units(config: Config) -> list[Unit]:
     return [
         *(from_config(InfiniteUnit, config, **row, **limit) for row in rows),
         *(
-            from_config(
-                FiniteUnit, config, kind="width", **row, width=width, rate=_RATES.get(row["data"], 1.0), seed=seed
-            )
+            from_config(FiniteUnit, config, kind="width", **row, width=width, rate=_RATES.get(row["data"], 1.0), seed=seed)
             for width in sorted(config.widths)
             for row in rows
             for seed in range(config.seeds)
@@ -134,13 +132,7 @@ L5 = Experiment(
     "accuracy from some hundreds of units on; what tells them apart from other networks is not accuracy.",
     units=units,
     quick=Config(
-        widths=(32, 128, 512, 1024),
-        seeds=2,
-        train=10_000,
-        test=5_000,
-        epochs=20,
-        infinite_samples=1000,
-        trained_epochs=0,
+        widths=(32, 128, 512, 1024), seeds=2, train=10_000, test=5_000, epochs=20, infinite_samples=1000, trained_epochs=0
     ),
     full=Config(),
     run=run,

@@ -111,10 +111,7 @@ def _close(row: _Row) -> list[Claim]:
     largest = f"largest {signed(gaps[worst].value, 4)}, at m = {worst}{where}"
 
     def within(name: str, text: str, width: int, ours: str) -> Claim:
-        claim, spread = (
-            f"matched network and DEQ within {_CLOSE:g} of each other, {text}",
-            gaps[width].spelt(".4f", "seed"),
-        )
+        claim, spread = (f"matched network and DEQ within {_CLOSE:g} of each other, {text}", gaps[width].spelt(".4f", "seed"))
         return row.claim(name, claim, ours, spread, abs(gaps[width].value) <= _CLOSE, paper=f"≤ {_CLOSE:g}")
 
     return [

@@ -256,13 +256,7 @@ class SGD:
 
 @torch.no_grad()
 def sgd_readouts(
-    features: Tensor,
-    y: Tensor,
-    classes: int,
-    sgd: SGD,
-    generator: torch.Generator,
-    *,
-    scales: Sequence[float] | None = None,
+    features: Tensor, y: Tensor, classes: int, sgd: SGD, generator: torch.Generator, *, scales: Sequence[float] | None = None
 ) -> list[LinearReadout]:
     """One trained readout for each of R networks, from their features (R, n, m) and the classes y (n,).
 

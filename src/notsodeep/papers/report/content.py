@@ -216,9 +216,7 @@ def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[s
 
 
 def _planned(experiment: Experiment, size: str) -> set[str]:
-    return {
-        key(experiment.name, experiment.record_config(unit)) for unit in experiment.units(getattr(experiment, size))
-    }
+    return {key(experiment.name, experiment.record_config(unit)) for unit in experiment.units(getattr(experiment, size))}
 
 
 def _clean(claim: Claim) -> Claim:
@@ -279,9 +277,7 @@ def summary(records: Sequence[Record]) -> Summary:
         records=len(records),
         seeds=_seeds(records),
         seconds=sum(machines.values()),
-        machines=tuple(
-            f"{name} ({duration(seconds)})" if len(machines) > 1 else name for name, seconds in machines.items()
-        ),
+        machines=tuple(f"{name} ({duration(seconds)})" if len(machines) > 1 else name for name, seconds in machines.items()),
         versions=tuple(f"{name} {listed(each)}" for name, each in versions.items()),
         when=_when(records),
     )

@@ -105,9 +105,7 @@ PAPERS = (
 
 
 def title(papers: Sequence[Paper]) -> str:
-    return (
-        f"Implicit against explicit networks: the {'papers’' if len(papers) > 1 else 'paper’s'} claims, computed anew"
-    )
+    return f"Implicit against explicit networks: the {'papers’' if len(papers) > 1 else 'paper’s'} claims, computed anew"
 
 
 def about(papers: Sequence[Paper]) -> str:

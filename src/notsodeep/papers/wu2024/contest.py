@@ -158,13 +158,9 @@ def target_of(name: str, dimension: int) -> Target:
         return Steep(dimension)
     if kind == "sawtooth" and setting.isdecimal():
         if int(setting) > _MOST_PIECES_LOG2:
-            raise BadInput(
-                f"A sawtooth of 2^{setting} pieces is finer than its samples; 2^{_MOST_PIECES_LOG2} are the most."
-            )
+            raise BadInput(f"A sawtooth of 2^{setting} pieces is finer than its samples; 2^{_MOST_PIECES_LOG2} are the most.")
         return Sawtooth(int(setting), dimension)
-    raise BadInput(
-        f"There is no target {name!r}; there are sawtooth:5 and the like, steep, {', '.join(BOOLEAN_TARGETS)}."
-    )
+    raise BadInput(f"There is no target {name!r}; there are sawtooth:5 and the like, steep, {', '.join(BOOLEAN_TARGETS)}.")
 
 
 def _of_the_cube(name: str, count: int, seeds: int) -> Samples:

@@ -65,9 +65,7 @@ class Construction:
 
     def __post_init__(self) -> None:
         if self.pieces_log2 > _MOST:
-            raise BadInput(
-                f"2^{self.pieces_log2} pieces are too many to count one by one; m = {_MOST} is the most here."
-            )
+            raise BadInput(f"2^{self.pieces_log2} pieces are too many to count one by one; m = {_MOST} is the most here.")
 
     @property
     def cost(self) -> float:

@@ -114,9 +114,7 @@ def grad_cam(module: nn.Module, layer: nn.Module, images: Tensor, classes: Tenso
     Computed by captum's `LayerGradCam` (extra ``[saliency]``).
     """
     if classes.shape != images.shape[:1]:
-        raise BadInput(
-            f"There are {len(images)} images and classes of shape {tuple(classes.shape)}; give one for each image."
-        )
+        raise BadInput(f"There are {len(images)} images and classes of shape {tuple(classes.shape)}; give one for each image.")
     # With a gradient for the images, the layer's output has one even where all weights are frozen.
     inputs = images.detach().clone().requires_grad_()
     with torch.enable_grad():

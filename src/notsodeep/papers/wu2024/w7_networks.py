@@ -21,9 +21,7 @@ from notsodeep.fixed_points.solvers import Anderson, Solver
 
 State = tuple[Tensor, Tensor]
 _GROUP = 16
-_SMALL = (
-    0.3  # of the usual deviation, for all layers that the state passes last: the map contracts at first, by about ½
-)
+_SMALL = 0.3  # of the usual deviation, for all layers that the state passes last: the map contracts at first, by about ½
 
 
 def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
@@ -208,9 +206,7 @@ def draw_weights(module: nn.Module, generator: torch.Generator | None) -> None:
 def require_images(x: Tensor) -> Tensor:
     """x, if it is (n, 3, H, W) with H and W multiples of 4; raises BadInput otherwise."""
     if x.ndim != 4 or x.shape[1] != 3 or x.shape[2] % 4 or x.shape[3] % 4 or x.numel() == 0:
-        raise BadInput(
-            f"Images are (n, 3, H, W), H and W multiples of 4; got {tuple(x.shape)}: reshape, crop or pad them."
-        )
+        raise BadInput(f"Images are (n, 3, H, W), H and W multiples of 4; got {tuple(x.shape)}: reshape, crop or pad them.")
     return x
 
 

@@ -16,15 +16,7 @@ from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
 from notsodeep.papers.records import Record, in_one_run
 from notsodeep.papers.statistics import Estimate, mean, signed
-from notsodeep.papers.wu2024.w7_images import (
-    CLASSES,
-    Augmented,
-    Images,
-    captum_attr,
-    grad_cam,
-    load_images,
-    map_entropy,
-)
+from notsodeep.papers.wu2024.w7_images import CLASSES, Augmented, Images, captum_attr, grad_cam, load_images, map_entropy
 from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
 
 NETWORKS = ("deq", "resnet")
@@ -213,9 +205,7 @@ def _as_accurate(records: Sequence[Record]) -> list[Claim]:
     if not all(scores.values()):
         return []
     deq, resnet = (mean(found) for found in scores.values())
-    claim = (
-        f"The two networks are about as accurate (within {100 * _LIKE:g} points), so that maps of like networks meet"
-    )
+    claim = f"The two networks are about as accurate (within {100 * _LIKE:g} points), so that maps of like networks meet"
     ours, spread = f"{deq.value:.1%} against {resnet.value:.1%}", _spreads(deq, resnet, ".1%")
     verdict = holds(abs(deq.value - resnet.value) <= _LIKE)
     return [Claim(id="W7.accuracy", claim=claim, ours=ours, spread=spread, verdict=verdict)]
@@ -290,9 +280,7 @@ W7 = Experiment(
     title="Where a multiscale DEQ and a ResNet look",
     shows="Grad-CAM maps of a multiscale DEQ cover more of an image than those of a ResNet of like size, on CIFAR-10.",
     units=units,
-    quick=Config(
-        batches=(1,), train=2000, test=1000, maps=200, channels=(16, 32), epochs=4, batch=32, rate=5e-3, seeds=2
-    ),
+    quick=Config(batches=(1,), train=2000, test=1000, maps=200, channels=(16, 32), epochs=4, batch=32, rate=5e-3, seeds=2),
     full=Config(),
     run=run,
     judge=claims,

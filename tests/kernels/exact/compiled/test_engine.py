@@ -27,10 +27,7 @@ from tests.kernels.exact.twins import (
 from tests.zoo import CONTINUOUS, build, each
 
 pytest.importorskip("numba")
-pytestmark = [
-    pytest.mark.usefixtures("worth_it_for_any_size"),
-    pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning"),
-]
+pytestmark = [pytest.mark.usefixtures("worth_it_for_any_size"), pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")]
 
 
 # Every activation

@@ -30,10 +30,7 @@ from tests.kernels.exact.twins import (
 from tests.zoo import JUMPING
 
 numba = pytest.importorskip("numba")
-pytestmark = [
-    pytest.mark.usefixtures("worth_it_for_any_size"),
-    pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning"),
-]
+pytestmark = [pytest.mark.usefixtures("worth_it_for_any_size"), pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")]
 
 
 # What is left open
@@ -62,9 +59,7 @@ def test_open_pairs_are_finished_by_the_equation(net, dtype, listed, monkeypatch
     known = fused.equation.pairs(*(torch.tensor(side) for side in ([20, 98, 3], [70, 99, 4])), _products(x))
     torch.testing.assert_close(ours[0][[20, 98, 3], [70, 99, 4]], known.conjugate.to(dtype), rtol=1e-14, atol=0)
     # And where the equation answers something else, that is what is written, to both places.
-    monkeypatch.setattr(
-        ImplicitPairs, "pairs", lambda self, *given: self._kernels(*(torch.full_like(given[-1], 7.0),) * 3)
-    )
+    monkeypatch.setattr(ImplicitPairs, "pairs", lambda self, *given: self._kernels(*(torch.full_like(given[-1], 7.0),) * 3))
     (found,) = filled(fused, ("conjugate",))
     assert (found == 7.0).nonzero().tolist() == [[3, 4], [4, 3], [20, 70], [70, 20], [98, 99], [99, 98]]
 

@@ -8,24 +8,11 @@ import torch
 import notsodeep as nsd
 from notsodeep.kernels.exact.compiled import engine as engines
 from notsodeep.kernels.exact.solver import prepare
-from tests.kernels.exact.twins import (
-    KERNELS,
-    TOLERANCE,
-    alike,
-    assert_twins,
-    both_precisions,
-    error,
-    filled,
-    samples,
-    twins,
-)
+from tests.kernels.exact.twins import KERNELS, TOLERANCE, alike, assert_twins, both_precisions, error, filled, samples, twins
 from tests.zoo import CONTINUOUS, build, each
 
 pytest.importorskip("numba")
-pytestmark = [
-    pytest.mark.usefixtures("worth_it_for_any_size"),
-    pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning"),
-]
+pytestmark = [pytest.mark.usefixtures("worth_it_for_any_size"), pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")]
 NETS = {
     "relu": nsd.Explicit(["relu"]),
     "two rectifiers": nsd.Explicit(["relu", "leaky_relu:0.1"]).centred(1.0),

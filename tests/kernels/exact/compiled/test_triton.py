@@ -115,14 +115,7 @@ def test_near_duplicates(net, dtype):
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_tiles_of_any_size_and_place(name, dtype):
     x, x2 = _x(400).to(dtype), _x(400, seed=4).to(dtype)
-    tiles = [
-        (0, 400, 0, 400),
-        (0, 37, 20, 400),
-        (40, 41, 0, 400),
-        (0, 400, 399, 400),
-        (100, 330, 90, 347),
-        (390, 400, 0, 9),
-    ]
+    tiles = [(0, 400, 0, 400), (0, 37, 20, 400), (40, 41, 0, 400), (0, 400, 399, 400), (100, 330, 90, 347), (390, 400, 0, 9)]
     for other in (None, x2):
         fused, plain = _twins(NETS[name], x, other)
         for top, bottom, start, stop in tiles:
@@ -237,22 +230,14 @@ def test_squares_rectangles_and_tiles(name, dtype):
         fused = prepare(net, x, other)
         plain = prepare(net, x.double(), None if other is None else other.double(), tau0=nsd.tau0(x), fused=False)
         assert type(fused.engine).__name__ == "GpuEngine"
-        outputs = [
-            tuple(torch.empty(p.shape, dtype=p.rows.dtype, device="cuda") for _ in KERNELS) for p in (fused, plain)
-        ]
+        outputs = [tuple(torch.empty(p.shape, dtype=p.rows.dtype, device="cuda") for _ in KERNELS) for p in (fused, plain)]
         fused.fill(outputs[0], KERNELS)
         plain.fill(outputs[1], KERNELS)
         _assert_close(*outputs, TOLERANCE[dtype])
         if other is None:
             assert all(torch.equal(kernel, kernel.T) for kernel in outputs[0])
-        for left, right in (
-            (slice(0, 300), slice(0, 300)),
-            (slice(100, 411), slice(300, 700)),
-            (slice(7, 8), slice(0, 700)),
-        ):
-            _assert_close(
-                fused.tile(left, right, KERNELS), [kernel[left, right] for kernel in outputs[1]], TOLERANCE[dtype]
-            )
+        for left, right in ((slice(0, 300), slice(0, 300)), (slice(100, 411), slice(300, 700)), (slice(7, 8), slice(0, 700))):
+            _assert_close(fused.tile(left, right, KERNELS), [kernel[left, right] for kernel in outputs[1]], TOLERANCE[dtype])
 
 
 def test_out_is_written():
@@ -298,11 +283,7 @@ def test_explicit_tiles(net, dtype, monkeypatch):
     x = _x(500).to(dtype)
     fused, plain = _twins(net, x)
     whole = _filled(plain)
-    for left, right in (
-        (slice(0, 37), slice(20, 400)),
-        (slice(100, 330), slice(90, 347)),
-        (slice(7, 8), slice(0, 500)),
-    ):
+    for left, right in ((slice(0, 37), slice(20, 400)), (slice(100, 330), slice(90, 347)), (slice(7, 8), slice(0, 500))):
         for found, twin in zip(fused.tile(left, right, KERNELS), whole, strict=True):
             assert _error(found, twin[left, right]) <= 2.0 * TOLERANCE[dtype]
     monkeypatch.setattr(type(fused.engine), "sides", (137, 253))

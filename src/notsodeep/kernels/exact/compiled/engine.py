@@ -48,14 +48,7 @@ class Engine(ABC):
     A DEQ has one law, an explicit network one for each layer.
     """
 
-    def __init__(
-        self,
-        laws: tuple[PairLaw, ...],
-        equation: Pairs,
-        rows: Tensor,
-        columns: Tensor,
-        symmetric: bool,
-    ) -> None:
+    def __init__(self, laws: tuple[PairLaw, ...], equation: Pairs, rows: Tensor, columns: Tensor, symmetric: bool) -> None:
         self.laws, self.equation, self.symmetric = laws, equation, symmetric
         self.rows, self.columns = rows.contiguous(), columns.contiguous()
         self.offset = 0 if symmetric else len(rows)
@@ -161,9 +154,7 @@ def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None
     return laws if len(laws) == len(found) else None
 
 
-def _law(
-    phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype
-) -> PairLaw | None:
+def _law(phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype) -> PairLaw | None:
     """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms."""
     tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):

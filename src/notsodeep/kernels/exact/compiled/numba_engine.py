@@ -15,11 +15,7 @@ from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
 
 _HEIGHT, _WIDTH = 128, 2048  # of a strip of Gram values that a core keeps in its cache
-_CODES: dict[str, int] = {
-    Kernel.CONJUGATE: cpu.CONJUGATE,
-    Kernel.TANGENT: cpu.TANGENT,
-    Kernel.PREACTIVATION: cpu.PREACTIVATION,
-}
+_CODES: dict[str, int] = {Kernel.CONJUGATE: cpu.CONJUGATE, Kernel.TANGENT: cpu.TANGENT, Kernel.PREACTIVATION: cpu.PREACTIVATION}
 _EVERY_PAIR = -(1 << 40)  # a diagonal far below the tile
 _OWN = local()
 
@@ -29,14 +25,7 @@ class CpuEngine(Engine):
         super().__init__(*args)
         kind = np.float32 if self.rows.dtype == torch.float32 else np.float64
         self.forms = [
-            cpu.Law(
-                kind(law.var_a),
-                kind(law.var_b),
-                law.stride,
-                np.array(law.form, kind),
-                law.limits.numpy(),
-                kind(law.tol),
-            )
+            cpu.Law(kind(law.var_a), kind(law.var_b), law.stride, np.array(law.form, kind), law.limits.numpy(), kind(law.tol))
             for law in self.laws
         ]
         self.samples = [
@@ -51,8 +40,7 @@ class CpuEngine(Engine):
     def solve(self, tile: Tile) -> Tensor | None:
         outputs, mirrored = tile.outputs, tile.mirrors is not None
         targets = [
-            (_CODES[name], outputs[k], tile.mirrors[k] if mirrored else outputs[k][:0])
-            for k, name in enumerate(tile.kernels)
+            (_CODES[name], outputs[k], tile.mirrors[k] if mirrored else outputs[k][:0]) for k, name in enumerate(tile.kernels)
         ]
         targets += [(cpu.NONE, outputs[0][:0], outputs[0][:0])] * (2 - len(targets))
         shift = tile.left.start - tile.right.start
@@ -66,9 +54,7 @@ class CpuEngine(Engine):
         open_pairs = [pairs for pairs in found if pairs is not None]
         return torch.cat(open_pairs) if open_pairs else None
 
-    def _strip(
-        self, tile: Tile, rows: slice, columns: slice, targets: list[tuple[int, Tensor, Tensor]]
-    ) -> Tensor | None:
+    def _strip(self, tile: Tile, rows: slice, columns: slice, targets: list[tuple[int, Tensor, Tensor]]) -> Tensor | None:
         """A matrix product and the kernels from it, for Gram values that stay in the cache of one core."""
         i, j = _within(tile.left, rows), _within(tile.right, columns)
         gram, marks, tangent = _buffers(i.stop - i.start, j.stop - j.start, self.rows.dtype)

@@ -15,11 +15,7 @@ from notsodeep.kernels.exact.compiled import triton_kernel as gpu
 from notsodeep.kernels.exact.compiled.engine import Engine, PairLaw, Tile
 from notsodeep.kernels.names import OF_OUTPUTS, Kernel
 
-_CODES: dict[str, Any] = {
-    Kernel.CONJUGATE: gpu.CONJUGATE,
-    Kernel.TANGENT: gpu.TANGENT,
-    Kernel.PREACTIVATION: gpu.PREACTIVATION,
-}
+_CODES: dict[str, Any] = {Kernel.CONJUGATE: gpu.CONJUGATE, Kernel.TANGENT: gpu.TANGENT, Kernel.PREACTIVATION: gpu.PREACTIVATION}
 _SINGLE = {"HEIGHT": 128, "WIDTH": 64, "DEPTH": 64, "num_warps": 8, "num_stages": 3}
 _DOUBLE = {"HEIGHT": 64, "WIDTH": 64, "DEPTH": 32, "num_warps": 8, "num_stages": 1}
 _PADDING = 64
@@ -45,9 +41,7 @@ class GpuEngine(Engine):
 
     @property
     def sides(self) -> tuple[int, int]:
-        return (
-            (_LARGEST_GRAM, _LARGEST_GRAM) if self.given or len(self.laws) > 1 else (len(self.rows), len(self.columns))
-        )
+        return (_LARGEST_GRAM, _LARGEST_GRAM) if self.given or len(self.laws) > 1 else (len(self.rows), len(self.columns))
 
     def solve(self, tile: Tile) -> Tensor | None:
         left, right = tile.left, tile.right

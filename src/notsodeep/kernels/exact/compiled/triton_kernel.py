@@ -19,18 +19,7 @@ _EVALUATIONS = tl.constexpr(6)
 
 @triton.jit
 def _products(
-    high1,
-    low1,
-    high2,
-    low2,
-    n,
-    n2,
-    features,
-    row,
-    column,
-    HEIGHT: tl.constexpr,
-    WIDTH: tl.constexpr,
-    DEPTH: tl.constexpr,
+    high1, low1, high2, low2, n, n2, features, row, column, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, DEPTH: tl.constexpr
 ):
     """Inner products of a block of split samples with another: high·high + high·low + low·high."""
     depth = tl.arange(0, DEPTH)
@@ -75,9 +64,7 @@ def _rectifier(s, a, linear, bent, cap, tol):
 
 
 @triton.jit
-def _series(
-    s, a, b1, b2, limits, terms, samples1, samples2, row, column, inside1, inside2, cap, tol, STRIDE: tl.constexpr
-):
+def _series(s, a, b1, b2, limits, terms, samples1, samples2, row, column, inside1, inside2, cap, tol, STRIDE: tl.constexpr):
     """(ρ, h, Q, open) of a Hermite series, by Newton's method, as in `cpu._series`. Coefficients are (terms, samples)."""
     first1, first2 = tl.load(b1 + row, inside1, 0.0), tl.load(b2 + column, inside2, 0.0)
     gain = 1.0 / (1.0 - a * first1[:, None] * first2[None, :])
