@@ -60,5 +60,5 @@ def test_a_page_never_takes_the_place_of_a_device(notsodeep, run_of, tmp_path):
     os.mkfifo(tmp_path / "pipe.html")
     ran = notsodeep("report", str(run_of(whole_run()).folder), "--out", str(tmp_path / "pipe.html"))
     assert ran.returncode == 2
-    assert "is no file" in ran.stderr
+    assert "is not a file" in ran.stderr
     assert (tmp_path / "pipe.html").is_fifo()
