@@ -43,12 +43,12 @@ def client():
 
 def test_kernels_have_the_same_bits(client, tmp_path):
     x, x2 = _x(130), _x(50, seed=1).float()
-    setting = {"kernels": ("conjugate", "tangent"), "tile": 16}
+    setting = {"kernel": ("conjugate", "tangent"), "tile": 16}
     for columns in (None, x2):
         here = write_kernels(NET, x, tmp_path / f"here-{columns is None}", columns, **setting)
         there = write_kernels(NET, x, tmp_path / f"there-{columns is None}", columns, scheduler=client, **setting)
         assert there.computed == here.computed
-        for name in setting["kernels"]:
+        for name in setting["kernel"]:
             np.testing.assert_array_equal(there[name][:], here[name][:])
         assert {path.name for path in there.folder.iterdir()} == {path.name for path in here.folder.iterdir()}
     again = write_kernels(NET, x, tmp_path / "here-True", scheduler=client, **setting)
