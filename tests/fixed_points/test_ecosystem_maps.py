@@ -171,7 +171,7 @@ def test_running_statistics_count_evaluations(device):
     """Each evaluation of f moves them, those that look for rows that depend on each other among them."""
     layer, x = Batched(device), samples(8, device=device)
     u = layer.inject(x)
-    found = nsd.fixed_point(lambda z: layer.step(z, u), torch.zeros_like(u), tol=1e-12)
+    found = nsd.fixed_point(lambda z: layer.step(z, u), torch.zeros_like(u), nsd.Picard(), tol=1e-12)
     assert found.coupled
     assert int(layer.norm.num_batches_tracked) == found.evaluations
     loss(found.value).backward()

@@ -69,6 +69,44 @@ def test_acceleration_engages_where_picard_is_slow(solver):
     assert nsd.fixed_point(f, z0, solver, max_steps=2000).evaluations < plain / 4
 
 
+@pytest.mark.parametrize("damping", [1.0, 0.9])
+def test_one_of_four_fast_steps_of_anderson_is_mixed(damping):
+    weight, x = contraction(3, 8, radius=0.2)
+    f, solver, z = tanh_map(weight, x), nsd.Anderson(damping=damping), torch.zeros_like(x)
+    memory, seen = solver.init(z), []
+    for step in range(1, 9):
+        image = f(z)
+        seen.append((z, image - z))
+        (z1, r1), (z2, r2) = seen[-2:] if step > 1 else (seen[0], seen[0])
+        wanted = z2 + damping * r2
+        if step % 4 == 0:  # α minimises ‖(1 − α) r2 + α r1‖, sample by sample
+            alpha = ((r2 - r1) * r2).sum(1, keepdim=True) / (r2 - r1).square().sum(1, keepdim=True)
+            wanted = (1.0 - alpha) * wanted + alpha * (z1 + damping * r1)
+        z, memory = solver.step(memory, z, image, r2.norm(dim=1))
+        torch.testing.assert_close(z, wanted, rtol=1e-12, atol=1e-14)
+
+
+def test_fast_steps_of_anderson_save_evaluations():
+    # z = M z + x with eigenvalues 0.2 … 0.38, where plain steps are fast enough that no window is begun.
+    basis = torch.linalg.qr(torch.randn(30, 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64))[0]
+    m = basis @ torch.diag(torch.linspace(0.2, 0.38, 30, dtype=torch.float64)) @ basis.T
+    f = lambda z: z @ m + 1.0  # noqa: E731
+    z0 = torch.zeros(4, 30, dtype=torch.float64)
+    plain, mixed = (nsd.fixed_point(f, z0, s, tol=1e-10).evaluations for s in (nsd.Picard(), nsd.Anderson()))
+    assert mixed <= 0.75 * plain
+
+
+def test_a_sample_that_stands_still_takes_plain_steps():
+    rate = torch.tensor([[0.3], [0.0]], dtype=torch.float64)
+    z = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    solver = nsd.Anderson()
+    memory = solver.init(z)
+    for _ in range(4):
+        image = rate * z + 1.0
+        z, memory = solver.step(memory, z, image, (image - z).norm(dim=1))
+    torch.testing.assert_close(z, 1.0 / (1.0 - rate), rtol=1e-12, atol=0.0)
+
+
 def test_the_ridge_of_anderson_is_relative():
     # Scaling the problem by 1e-6 changes no number of steps: an absolute ridge would turn mixing off.
     weight, x = contraction(5, 10, radius=0.98)

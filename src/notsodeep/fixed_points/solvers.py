@@ -22,6 +22,7 @@ from notsodeep.fixed_points.window import Differences, Window, differences, wind
 
 # The relative error of products of differences, in units of the dtype's rounding: a smaller ridge would have no effect.
 _ROUNDING = 10.0
+_SELDOM = 4  # steps per mixed one while plain steps are fast: mixing then saves a quarter of a step, and costs a tenth
 
 
 class Solver(ABC):
@@ -96,11 +97,12 @@ class _Pace:
 class _Mixture:
     """Anderson's memory: differences of residuals and of images, and the iterates with their images since the last mixing.
 
-    Until it is engaged, `since` holds the last iterate alone.
+    Until it is engaged, `since` holds the last iterate alone, and `plain` counts the plain steps since the last mixed one.
     """
 
     pace: _Pace = field(default_factory=_Pace)
     since: tuple[tuple[Tensor, Tensor], ...] = ()
+    plain: int = 0
     residuals: Differences | None = None
     images: Differences | None = None
     mixed: int = 0  # differences that the last step mixed
@@ -119,8 +121,8 @@ class Anderson(Solver):
         memory: How many differences are mixed.
         ridge: The relative ridge of the least squares.
         damping: The share of each step that is taken, in (0, 1].
-        engage: While plain steps shrink the batch's largest residual by this factor, all steps are plain: there mixing gains
-            little.
+        engage: While plain steps shrink the batch's largest residual by this factor, one step in four is mixed, and with one
+            difference: there mixing gains little.
         every: One step in so many is mixed, the others are plain: about as many are needed, and mixing costs as much as a
             small layer.
 
@@ -149,11 +151,13 @@ class Anderson(Solver):
         pace = memory.pace.next(size, self.engage)
         plain = fz if self.damping == 1.0 else torch.lerp(z, fz, self.damping)
         if not pace.engaged:
-            return plain, _Mixture(pace, ((z, fz),))
+            if memory.plain + 1 < _SELDOM or z.dtype in HALF:  # whose squares overflow
+                return plain, _Mixture(pace, ((z, fz),), memory.plain + 1)
+            return self._secant(*memory.since[-1], z, fz), _Mixture(pace, ((z, fz),), mixed=1, fresh=1)
         since = (*memory.since, (z, fz))
         residuals, images = memory.residuals, memory.images
         if len(since) < (self.every if residuals is not None else max(self.every, 2)):
-            return plain, _Mixture(pace, since, residuals, images)
+            return plain, _Mixture(pace, since, 0, residuals, images)
         if residuals is None or images is None:
             (before, image), since = since[0], since[1:]
             residuals, images = differences(image - before, self.memory), differences(image, self.memory)
@@ -163,7 +167,18 @@ class Anderson(Solver):
         mixed = torch.baddbmm(plain[:, None], gamma, images.stacked(), alpha=-1.0)
         if self.damping < 1.0:
             mixed = torch.baddbmm(mixed, gamma, residuals.stacked(), alpha=1.0 - self.damping)
-        return mixed[:, 0], _Mixture(pace, (), residuals, images, gamma.shape[-1], len(since))
+        return mixed[:, 0], _Mixture(pace, (), 0, residuals, images, gamma.shape[-1], len(since))
+
+    def _secant(self, before: Tensor, image: Tensor, z: Tensor, fz: Tensor) -> Tensor:
+        """The mixture of two iterates with their images: γ = ⟨Δr, r⟩/⟨Δr, Δr⟩ from three products, without a window."""
+        last, r = image - before, fz - z
+        square, across = torch.linalg.vecdot(r, r)[:, None], torch.linalg.vecdot(last, r)[:, None]
+        change = square - 2.0 * across + torch.linalg.vecdot(last, last)[:, None]
+        moves = change > 0.0  # a sample that stands still takes a plain step; 0/0 would have no gradient
+        gamma = torch.where(moves, (square - across) / torch.where(moves, change, 1.0), 0.0)
+        if self.damping < 1.0:
+            fz, image = torch.lerp(z, fz, self.damping), torch.lerp(before, image, self.damping)
+        return torch.lerp(fz, image, gamma)
 
     def _coefficients(self, along: Tensor, gram: Tensor, dtype: torch.dtype) -> Tensor:
         """γ, (n, 1, k), from the products of the differences with the residual and with each other."""
