@@ -194,8 +194,8 @@ def test_a_column_that_never_changes_is_no_target():
 def test_an_error_has_an_interval():
     error = LeftOut.of([0.1, 0.2, 0.3])
     assert error.mean == pytest.approx(0.2)
-    assert error.high - error.mean == pytest.approx(0.2776 / math.sqrt(3))
-    assert error.mean - error.low == pytest.approx(0.2776 / math.sqrt(3))
+    assert error.high - error.mean == pytest.approx(0.27764451051977987 / math.sqrt(3))
+    assert error.mean - error.low == pytest.approx(0.27764451051977987 / math.sqrt(3))
     assert str(error) == "0.2 ± 0.06"
 
 

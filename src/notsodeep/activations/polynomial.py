@@ -26,16 +26,12 @@ def _checked(coefficients: tuple[float, ...], what: str) -> tuple[float, ...]:
     return values
 
 
-@dataclass(frozen=True)
-class Polynomial(Activation):
-    """φ(x) = Σ_k coefficients[k] x^k."""
+class _Series(Activation):
+    """Σ_k coefficients[k] p_k(x/scale) for polynomials p_k of degree k, p_1(x) = x."""
 
     coefficients: tuple[float, ...]
-
+    scale: float
     grading = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "coefficients", _checked(self.coefficients, "The coefficients of a polynomial"))
 
     @property
     def degree(self) -> int:
@@ -45,7 +41,19 @@ class Polynomial(Activation):
     def lipschitz(self) -> float:
         if any(self.coefficients[2:]):
             return math.inf
-        return abs(self.coefficients[1]) if self.degree >= 1 else 0.0
+        return abs(self.coefficients[1]) / self.scale if self.degree >= 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Polynomial(_Series):
+    """φ(x) = Σ_k coefficients[k] x^k."""
+
+    coefficients: tuple[float, ...]
+
+    scale = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coefficients", _checked(self.coefficients, "The coefficients of a polynomial"))
 
     def __call__(self, x: Tensor) -> Tensor:
         return _horner(self.coefficients, x)
@@ -59,27 +67,15 @@ class Polynomial(Activation):
 
 
 @dataclass(frozen=True)
-class HermiteSeries(Activation):
+class HermiteSeries(_Series):
     """φ(x) = Σ_k coefficients[k] h_k(x/scale), h_k = He_k/√k! orthonormal under N(0, 1)."""
 
     coefficients: tuple[float, ...]
     scale: float = 1.0
 
-    grading = None
-
     def __post_init__(self) -> None:
         object.__setattr__(self, "coefficients", _checked(self.coefficients, "The coefficients of a Hermite series"))
         object.__setattr__(self, "scale", positive(self.scale, "The scale of a Hermite series"))
-
-    @property
-    def degree(self) -> int:
-        return len(self.coefficients) - 1
-
-    @property
-    def lipschitz(self) -> float:
-        if any(self.coefficients[2:]):
-            return math.inf
-        return abs(self.coefficients[1]) / self.scale if self.degree >= 1 else 0.0
 
     def __call__(self, x: Tensor) -> Tensor:
         return hermite_sum(self.coefficients, x / self.scale)

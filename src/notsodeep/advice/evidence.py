@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.approximation.interval import student
 from notsodeep.arrays import Array, samples
 from notsodeep.data.standardiser import standardised
 from notsodeep.data.targets import Targets
@@ -26,7 +27,7 @@ from notsodeep.theory.architecture import Explicit, Implicit
 
 MOST_SAMPLES = 2000
 FOLDS, FEWEST_SAMPLES = 5, 20
-STUDENT = 2.776
+STUDENT = student(FOLDS - 1)
 """97.5 % quantile of Student's t with FOLDS − 1 degrees of freedom."""
 RIDGES = tuple(10.0**k for k in (-10, -8, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3))
 """Relative to the mean diagonal of the kernel: from interpolation to a constant prediction."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import stdtrit  # Student's quantile; scipy.stats takes most of a second to import
 from torch import Tensor
 
+from notsodeep.approximation.interval import student
 from notsodeep.arguments import count
 from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
@@ -33,7 +33,6 @@ DOMINATES = 0.9
 """Share of x's variance in one of several features: in distances and inner products the others then count a tenth at most.
 Pixels never come near it; a length in millimetres next to one in metres always does."""
 FEWEST_SAMPLES = 20
-_LEVEL = 0.95
 
 Say = Callable[[str], object]
 
@@ -76,7 +75,7 @@ class Runner:
         n = len(self.losses)
         if n < 2:
             return math.inf
-        return float(stdtrit(n - 1, 0.5 + _LEVEL / 2.0)) * float(np.std(self.losses, ddof=1)) / math.sqrt(n)
+        return student(n - 1) * float(np.std(self.losses, ddof=1)) / math.sqrt(n)
 
     @property
     def low(self) -> float:

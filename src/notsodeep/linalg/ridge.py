@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,17 +19,22 @@ def left_out_error(alpha: Tensor, inverse_diagonal: Tensor) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class KernelSpectrum:
-    """K = V Λ Vᵀ (n, n) and Vᵀ T, which give (K + λI)⁻¹ T and its leave-one-out error for every λ."""
+class _Spectrum:
+    """A positive semidefinite matrix V Λ Vᵀ, and Vᵀ B."""
 
     values: Tensor
     vectors: Tensor
     along: Tensor
 
     @classmethod
-    def of(cls, gram: Tensor, targets: Tensor) -> KernelSpectrum:
-        values, vectors = torch.linalg.eigh(gram)
-        return cls(values.clamp(min=0.0), vectors, vectors.T @ targets)
+    def of(cls, matrix: Tensor, b: Tensor) -> Self:
+        values, vectors = torch.linalg.eigh(matrix)
+        return cls(values.clamp(min=0.0), vectors, vectors.T @ b)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSpectrum(_Spectrum):
+    """K = V Λ Vᵀ (n, n) and Vᵀ T, which give (K + λI)⁻¹ T and its leave-one-out error for every λ."""
 
     def coefficients(self, level: float) -> Tensor:
         """(K + λI)⁻¹ T, (n, K)."""
@@ -69,17 +75,8 @@ def kernel_ridge(gram: Tensor | LowRankPlusDiagonal, targets: Tensor, ridges: Se
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureSpectrum:
+class FeatureSpectrum(_Spectrum):
     """ZᵀZ = V Λ Vᵀ (m, m) and VᵀZᵀT, which give (ZᵀZ + λI)⁻¹ ZᵀT and its leave-one-out error for every λ."""
-
-    values: Tensor
-    vectors: Tensor
-    along: Tensor
-
-    @classmethod
-    def of(cls, gram: Tensor, cross: Tensor) -> FeatureSpectrum:
-        values, vectors = torch.linalg.eigh(gram)
-        return cls(values.clamp(min=0.0), vectors, vectors.T @ cross)
 
     def weight(self, level: float) -> Tensor:
         """((ZᵀZ + λI)⁻¹ ZᵀT)ᵀ, (K, m)."""

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from scipy.stats import t as student
 
+from notsodeep.approximation.interval import student
 from notsodeep.papers.records import Record
 
 X = TypeVar("X", int, float)
-_LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def mean(values: Sequence[float]) -> Estimate:
     n = len(values)
     if n < 2:
         return Estimate(float(values[0]), math.nan, n)
-    return Estimate(float(np.mean(values)), _half_width(float(np.std(values, ddof=1)) / math.sqrt(n), n - 1), n)
+    return Estimate(float(np.mean(values)), student(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n), n)
 
 
 def line(x: Sequence[float], y: Sequence[float]) -> Estimate:
@@ -56,17 +55,12 @@ def line(x: Sequence[float], y: Sequence[float]) -> Estimate:
     if n < 3:
         return Estimate(value, math.nan, n)
     residual = b - b.mean() - value * centred
-    return Estimate(value, _half_width(math.sqrt(float(residual @ residual) / (n - 2) / size), n - 2), n)
+    return Estimate(value, student(n - 2) * math.sqrt(float(residual @ residual) / (n - 2) / size), n)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
     """The slope of log y against log x: the exponent of a power law."""
     return line(np.log(np.asarray(x, dtype=float)).tolist(), np.log(np.asarray(y, dtype=float)).tolist())
-
-
-def _half_width(deviation: float, degrees: int) -> float:
-    """Half of Student's interval of a quantity with this standard deviation."""
-    return float(student.ppf(0.5 + _LEVEL / 2, degrees)) * deviation
 
 
 def over_seeds(
