@@ -70,7 +70,7 @@ def _harmless():
         return server
 
     with (
-        patch("notsodeep.app.server.make_app", lambda: SimpleNamespace(server=None)),
+        patch("notsodeep.app.server.make_app", lambda _explorer, _names: SimpleNamespace(server=None)),
         patch("waitress.server.create_server", served),
         patch("webbrowser.open", lambda _address: None),
         patch("notsodeep.models.enn.ENN.to_onnx", lambda _network, path: path),
@@ -142,12 +142,13 @@ def _read(path):
 
 
 @pytest.fixture
-def there(place, monkeypatch):
+def there(place, monkeypatch, tmp_path_factory):
     monkeypatch.chdir(place)
     monkeypatch.setenv("NOTSODEEP_TRACEBACK", "1")  # an error that nobody foresaw comes out
     monkeypatch.setenv("NOTSODEEP_DATA", str(place / "folder"))
     monkeypatch.setenv("HOME", str(place / "folder"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "folder"))
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path_factory.mktemp("fonts")))  # which the explorer's processes write
     pytest.importorskip("waitress")
     pytest.importorskip("dash")
     return place
