@@ -170,12 +170,12 @@ class Anderson(Solver):
         return mixed[:, 0], _Mixture(pace, (), 0, residuals, images, gamma.shape[-1], len(since))
 
     def _secant(self, before: Tensor, image: Tensor, z: Tensor, fz: Tensor) -> Tensor:
-        """The mixture of two iterates with their images: γ = ⟨Δr, r⟩/⟨Δr, Δr⟩ from three products, without a window."""
-        last, r = image - before, fz - z
-        square, across = torch.linalg.vecdot(r, r)[:, None], torch.linalg.vecdot(last, r)[:, None]
-        change = square - 2.0 * across + torch.linalg.vecdot(last, last)[:, None]
-        moves = change > 0.0  # a sample that stands still takes a plain step; 0/0 would have no gradient
-        gamma = torch.where(moves, (square - across) / torch.where(moves, change, 1.0), 0.0)
+        """The mixture of two iterates with their images: γ = ⟨Δr, r⟩/⟨Δr, Δr⟩ from two products, without a window."""
+        r = fz - z
+        change = r - (image - before)
+        along, square = torch.linalg.vecdot(change, r)[:, None], torch.linalg.vecdot(change, change)[:, None]
+        moves = square > 0.0  # a sample that stands still takes a plain step; 0/0 would have no gradient
+        gamma = torch.where(moves, along / torch.where(moves, square, 1.0), 0.0)
         if self.damping < 1.0:
             fz, image = torch.lerp(z, fz, self.damping), torch.lerp(before, image, self.damping)
         return torch.lerp(fz, image, gamma)
