@@ -6,7 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Activation, Centred, Relu, Scaled, Sign, Silu, Tanh, activation
+from notsodeep.activations import (
+    Activation,
+    Centred,
+    Elu,
+    Gelu,
+    Relu,
+    Scaled,
+    Sign,
+    Silu,
+    Sin,
+    Tanh,
+    activation,
+    combined,
+    stretched,
+)
 
 
 def two_kinks(x: Tensor) -> Tensor:
@@ -60,6 +74,15 @@ WRAPPED = {
     "−1.5·tanh": Scaled(Tanh(), -1.5),
     "2·silu − 0.3": Centred(Scaled(Silu(), 2.0), 0.3),
     "0.5·(sign − 0.25)": Scaled(Centred(Sign(), 0.25), 0.5),
+    "elu(1.4·x)": stretched(Elu(), 1.4),
+    "tanh + gelu + sin + x": combined(
+        [
+            (0.5, stretched(Tanh(), 1.3)),
+            (-0.3, stretched(Gelu(), 0.7)),
+            (0.1, stretched(Sin(), 2.0)),
+            (0.2, activation("linear")),
+        ]
+    ),
 }
 CUSTOM = {
     "torch.tanh": torch.tanh,
@@ -81,6 +104,7 @@ KINKED = (
     "abs",
     "elu",
     "elu:0.5",
+    "elu(1.4·x)",
     "softsign",
     "hard_tanh",
     "hard_tanh:0.75,1.2",
@@ -93,7 +117,7 @@ KINKED = (
 SMOOTH = tuple(name for name in ACTIVATIONS if name not in KINKED)
 CONTINUOUS = tuple(name for name in ACTIVATIONS if name not in JUMPING)
 POLYNOMIAL = tuple(name for name in ACTIVATIONS if name.startswith(("polynomial", "quadratic", "hermite")))
-OSCILLATING = ("sin", "cos", "wavy")
+OSCILLATING = ("sin", "cos", "wavy", "tanh + gelu + sin + x")
 """No panel rule follows these where the Gaussian is much wider than a period."""
 
 

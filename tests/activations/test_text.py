@@ -4,6 +4,7 @@ import pytest
 
 from notsodeep.activations import (
     Centred,
+    Gelu,
     HardTanh,
     HermiteSeries,
     LeakyRelu,
@@ -12,7 +13,11 @@ from notsodeep.activations import (
     Rectifier,
     Relu,
     Scaled,
+    Tanh,
     activation as parse,
+    combined,
+    expression,
+    stretched,
 )
 from tests.zoo import NAMED, build, each
 
@@ -44,7 +49,11 @@ def test_text_names_the_activation(name):
         (HardTanh(0.75, 1.2), "hard_tanh(a=0.75, c=1.2)"),
         (Centred(Relu(), 0.25), "relu − 0.25"),
         (Centred(Relu(), -0.25), "relu + 0.25"),
-        (Scaled(Relu(), 2.0), "2·(relu)"),
+        (Scaled(Relu(), 2.0), "2·relu"),
+        (Scaled(expression("x*tanh(x)"), 2.0), "2·(x*tanh(x))"),
+        (Scaled(stretched(Tanh(), 1.5), 2.0), "2·tanh(1.5·x)"),
+        (stretched(expression("x*tanh(x)"), 1.5), "[x*tanh(x)](1.5·x)"),
+        (combined([(2.0, Tanh()), (-0.5, stretched(Gelu(), 0.7)), (0.25, Linear())]), "[2·tanh − 0.5·gelu(0.7·x) + 0.25·x]"),
         (Polynomial((0.0, 1.0, 0.5)), "polynomial(0.5·x^2 + 1·x)"),
         (Polynomial((0.0,)), "polynomial(0)"),
         (HermiteSeries((0.0, 1.0, 0.5, 0.25, 0.125)), "hermite(5 terms: 0, 1, 0.5, 0.25, …; scale=1)"),

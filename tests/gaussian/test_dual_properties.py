@@ -20,7 +20,9 @@ many = settings(max_examples=80)
 
 def at(name, tau_i, tau_j, rho):
     phi = build(name)
-    value, slope = dual_map(phi, float64(tau_i), float64(tau_j), float64(rho * tau_i * tau_j))
+    value, slope = dual_map(
+        phi, float64(tau_i), float64(tau_j), float64(rho * (tau_i * tau_j))
+    )  # the same λ with τ_i and τ_j swapped
     m_i, m_j = moments_at(phi, tau_i), moments_at(phi, tau_j)
     return float(value), float(slope), math.sqrt(m_i.gamma2 * m_j.gamma2), math.sqrt(m_i.q * m_j.q)
 

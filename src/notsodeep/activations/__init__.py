@@ -1,6 +1,7 @@
 """Activations: frozen values that know what a Gaussian integral needs to know of them."""
 
 from notsodeep.activations.base import Activation
+from notsodeep.activations.combination import Stretched, Sum, combined, stretched
 from notsodeep.activations.custom import Custom, custom
 from notsodeep.activations.formula import Formula, expression
 from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linear, Rectifier, Relu, Sign, Softsign
@@ -37,8 +38,12 @@ __all__ = [
     "Sin",
     "Softplus",
     "Softsign",
+    "Stretched",
+    "Sum",
     "Tanh",
     "activation",
+    "combined",
     "custom",
     "expression",
+    "stretched",
 ]

@@ -14,6 +14,7 @@ from notsodeep.activations.pieces import Pieces
 # Panels next to a feature double in width while a tail like e^(−x²/2) lives (to 16), then quadruple, to past twelve
 # deviations of a Gaussian of deviation 1000.
 _NEAR, _FAR = 16.0, 4.0**7
+_MOST_WAVES = 1 << 13  # more of them fit into 12 deviations of inputs of norm 2000 only
 
 
 class Activation(ABC):
@@ -46,6 +47,11 @@ class Activation(ABC):
         return 1.0
 
     @property
+    def half_wave(self) -> float | None:
+        """Half the wavelength of an oscillation that goes on for ever; None where there is none."""
+        return None
+
+    @property
     def is_found_by_looking(self) -> bool:
         """Whether nothing is known of φ but its values: its panels depend on how far out one looks."""
         return False
@@ -74,9 +80,15 @@ class Activation(ABC):
         """Whether φ can be another function at the next call under the same name: a module that learns."""
         return False
 
-    def mesh(self, reach: float) -> Mesh:  # noqa: ARG002 (the same everywhere, for a function that is known)
-        """Where the panels of a quadrature on [−reach, reach] must end: the kinks, and a graded mesh around 0 and each kink."""
-        return Mesh(self._marks(), self.kinks, self.jumps)
+    def mesh(self, reach: float) -> Mesh:
+        """Where the panels of a quadrature on [−reach, reach] must end: the kinks, a graded mesh around 0 and each kink, and
+        every half wave."""
+        marks = self._marks()
+        if self.half_wave is not None:
+            waves = math.ceil(min(reach / self.half_wave, _MOST_WAVES))
+            every = self.half_wave * torch.arange(-waves, waves + 1, dtype=torch.float64)
+            marks = torch.cat([marks, every])
+        return Mesh(marks, self.kinks, self.jumps)
 
     def _marks(self) -> Tensor:
         if self.grading is None:

@@ -71,6 +71,8 @@ class Rectifier(Activation):
                 return "linear"
             case (1.0, slope):
                 return f"leaky_relu(slope={slope:g})"
+            case (slope, other) if slope == other:
+                return f"{slope:.6g}·x"
         choice = "max" if self.positive >= self.negative else "min"
         return f"{choice}({self.positive:.6g}·x, {self.negative:.6g}·x)"
 

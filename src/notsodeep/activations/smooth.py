@@ -107,6 +107,7 @@ class Sin(Activation):
     """sin(x)."""
 
     lipschitz = 1.0
+    half_wave = math.pi
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.sin(x)
@@ -123,6 +124,7 @@ class Cos(Activation):
     """cos(x)."""
 
     lipschitz = 1.0
+    half_wave = math.pi
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.cos(x)

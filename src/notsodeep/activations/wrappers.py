@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch import Tensor
 from notsodeep.activations.base import Activation
 from notsodeep.activations.mesh import Mesh
 from notsodeep.arguments import instance, number
+
+# A name, or one call: what needs no brackets behind a factor.
+_ONE_FACTOR = re.compile(r"\w+|\[[^\[\]]*\]|(\w+|\[[^\[\]]*\])\([^()]*\)")
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Wrapper(Activation):
     @property
     def grading(self) -> float | None:
         return self.inner.grading
+
+    @property
+    def half_wave(self) -> float | None:
+        return self.inner.half_wave
 
     @property
     def is_found_by_looking(self) -> bool:
@@ -111,7 +119,8 @@ class Scaled(Wrapper):
         return self.factor * self.inner.derivative(x)
 
     def __str__(self) -> str:
-        return f"{self.factor:.6g}·({self.inner})"
+        name = str(self.inner)
+        return f"{self.factor:.6g}·{name if _ONE_FACTOR.fullmatch(name) else f'({name})'}"
 
 
 def affine_parts(phi: Activation) -> tuple[Activation, float, float]:

@@ -204,11 +204,7 @@ class _Twins:
             best_readout(self.network.features, self.x[self.train], self.outputs[self.train]),
             self.network.readout,
         )
-        assert readout.weight is not None
-        assert readout.bias is not None
-        with torch.no_grad():
-            readout.weight.copy_(chosen.weight)
-            readout.bias.copy_(chosen.bias)
+        readout.assign(chosen.weight, chosen.bias)
 
     def distil(self, epochs: int, generator: torch.Generator, progress: bool) -> None:
         """Train all weights by Adam with a cosine rate on ‖network(x) − outputs‖² relative to the outputs' spread."""

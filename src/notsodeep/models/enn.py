@@ -22,9 +22,10 @@ from notsodeep.theory.architecture import Explicit
 
 
 class ENN(nn.Module):
-    """x^(l) = σ_l(W_l x^(l−1))/√m_l for l = 1 … L, and out = R x^(L); all weights N(0, 1) at the start.
+    """x^(l) = σ_l(g_l W_l x^(l−1))/√m_l for l = 1 … L, and out = g_{L+1} R x^(L); all weights N(0, 1/g²) at the start.
 
-    Ref: docs/theory.md, section 5.
+    The gains g of `net` are 1 unless it was designed with others. At the start they do not show; in training a layer learns
+    g² times as fast, and one of gain 0 (whose weights are N(0, 1)) not at all. Ref: docs/theory.md, sections 5 and 7.
 
     Args:
         net: An `Explicit`, with the activations σ_1 … σ_L.
@@ -66,14 +67,15 @@ class ENN(nn.Module):
         still = choices(frozen, "frozen", ("hidden", "readout"))
         draw = Draw(*weight_options(generator, device, dtype))
         bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
-        sizes = zip(self.widths, (self.in_features, *self.widths), strict=False)
-        self.weights = nn.ParameterList(draw.gaussian(rows, columns) for rows, columns in sizes)
+        sizes = zip(self.widths, (self.in_features, *self.widths), net.gains, strict=False)
+        self.weights = nn.ParameterList(draw.gaussian(rows, columns, gain) for rows, columns, gain in sizes)
         self.biases = nn.ParameterList(draw.zeros(m) for m in self.widths) if bias else None
-        self.readout = Readout(self.widths[-1], self.out_features, readout_bias, draw)
-        self.weights.requires_grad_("hidden" not in still)
+        self.readout = Readout(self.widths[-1], self.out_features, readout_bias, draw, net.gains[-1])
+        for weight, gain in zip(self.weights, net.gains, strict=False):
+            weight.requires_grad_("hidden" not in still and gain != 0.0)
         if self.biases is not None:
             self.biases.requires_grad_("hidden" not in still)
-        self.readout.requires_grad_("readout" not in still)
+        self.readout.requires_grad_("readout" not in still and net.gains[-1] != 0.0)
 
     @property
     def width(self) -> int:
@@ -83,7 +85,7 @@ class ENN(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """(…, m): x^(L)."""
         x = module_input(x, self.in_features, self.weights[0], "ENN")
-        for layer, (sigma, weight) in enumerate(zip(self.net.layers, self.weights, strict=True)):
+        for layer, (sigma, weight) in enumerate(zip(self.net.layers, self.effective_weights(), strict=True)):
             h = functional.linear(x, weight, None if self.biases is None else self.biases[layer])
             x = _scaled(sigma(h), 1.0 / math.sqrt(len(weight)))
         return x
@@ -92,6 +94,10 @@ class ENN(nn.Module):
         """(…, out_features), or the features where there is no readout."""
         out: Tensor = self.readout(self.features(x))
         return out
+
+    def effective_weights(self) -> list[Tensor]:
+        """g_l W_l of each hidden layer; the weights of a frozen layer as they are."""
+        return [_gained(weight, gain) for weight, gain in zip(self.weights, self.net.gains, strict=False)]
 
     def flops(self) -> int:
         """Multiplications and additions of the matrix products per sample."""
@@ -122,15 +128,17 @@ class Draw:
     device: torch.device | str | None
     dtype: torch.dtype | None
 
-    def gaussian(self, rows: int, columns: int) -> nn.Parameter:
-        """A parameter of N(0, 1), drawn on the generator's device: the same numbers on every device."""
+    def gaussian(self, rows: int, columns: int, gain: float = 1.0) -> nn.Parameter:
+        """A parameter of N(0, 1/gain²), or N(0, 1) for a gain of 0, drawn on the generator's device: the same numbers on every
+        device."""
         place = torch.device("cpu" if self.device is None else self.device)
         if place.type != "meta":
             what, dtype = f"A weight of {rows} × {columns}", self.dtype or torch.get_default_dtype()
             check_memory((rows, columns), dtype, place, "a narrower network", what)
         where = self.device if self.generator is None else self.generator.device
         drawn = torch.randn(rows, columns, generator=self.generator, device=where, dtype=self.dtype)
-        return nn.Parameter(drawn if self.device is None else drawn.to(self.device))
+        scaled = drawn if gain in (0.0, 1.0) else drawn / gain
+        return nn.Parameter(scaled if self.device is None else scaled.to(self.device))
 
     def zeros(self, size: int) -> nn.Parameter:
         """A parameter of zeros."""
@@ -138,23 +146,42 @@ class Draw:
 
 
 class Readout(nn.Module):
-    """out = R z (+ c), R of N(0, 1); z includes the factor 1/√m. Without `out_features`, out = z."""
+    """out = g R z (+ c), R of N(0, 1/g²); z includes the factor 1/√m. Without `out_features`, out = z."""
 
-    def __init__(self, width: int, out_features: int | None, bias: bool, draw: Draw) -> None:
+    def __init__(self, width: int, out_features: int | None, bias: bool, draw: Draw, gain: float = 1.0) -> None:
         super().__init__()
+        self.gain = gain
         if bias and out_features is None:
             raise BadInput("readout_bias needs a readout: give out_features.")
-        self.weight = None if out_features is None else draw.gaussian(out_features, width)
+        self.weight = None if out_features is None else draw.gaussian(out_features, width, gain)
         self.bias = draw.zeros(out_features or 0) if bias else None
 
     def forward(self, z: Tensor) -> Tensor:
-        return z if self.weight is None else functional.linear(z, self.weight, self.bias)
+        weight = self.effective_weight()
+        return z if weight is None else functional.linear(z, weight, self.bias)
+
+    def effective_weight(self) -> Tensor | None:
+        """g R; None without a readout."""
+        return None if self.weight is None else _gained(self.weight, self.gain)
+
+    @torch.no_grad()
+    def assign(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Make it out = weight·z (+ bias)."""
+        assert self.weight is not None
+        self.weight.copy_(weight if self.gain == 0.0 else weight / self.gain)
+        if self.bias is not None and bias is not None:
+            self.bias.copy_(bias)
 
     def flops(self) -> int:
         return 0 if self.weight is None else 2 * self.weight.numel()
 
     def extra_repr(self) -> str:
         return "none" if self.weight is None else f"{tuple(self.weight.shape)}, bias={self.bias is not None}"
+
+
+def _gained(weight: Tensor, gain: float) -> Tensor:
+    """gain·weight; the weights of a frozen layer, of gain 0, as they are."""
+    return weight if gain in (0.0, 1.0) else gain * weight
 
 
 def _scaled(fresh: Tensor, factor: float) -> Tensor:

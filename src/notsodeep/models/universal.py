@@ -125,11 +125,12 @@ class ActivationLayer(nn.Module):
 
 
 def _of_enn(enn: ENN) -> Iterator[_Block]:
-    for layer, (sigma, weight) in enumerate(zip(enn.net.layers, enn.weights, strict=True)):
+    for layer, (sigma, weight) in enumerate(zip(enn.net.layers, enn.effective_weights(), strict=True)):
         bias = None if enn.biases is None else enn.biases[layer]
         yield _Block(weight, bias, Scaled(sigma, 1.0 / math.sqrt(len(weight))), len(weight))
-    if enn.readout.weight is not None:
-        yield _Block(enn.readout.weight, enn.readout.bias, Linear(), len(enn.readout.weight))
+    weight = enn.readout.effective_weight()
+    if weight is not None:
+        yield _Block(weight, enn.readout.bias, Linear(), len(weight))
 
 
 def _of_sequential(network: nn.Module) -> Iterator[_Block]:

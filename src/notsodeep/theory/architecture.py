@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, ActivationLike, Centred, activation
-from notsodeep.arguments import flag, norm, variance
+from notsodeep.arguments import flag, norm, numbers, shown, variance
 from notsodeep.errors import BadInput, warn
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.gaussian.variance import equilibrium_deviation
@@ -106,30 +106,46 @@ def _centred_at(phi: Activation, tau: float) -> Activation:
 
 @dataclass(frozen=True)
 class Explicit:
-    """A feed-forward network at infinite width: x^(l) = σ_l(W_l x^(l−1))/√m_l, l = 1 … L.
+    """A feed-forward network at infinite width: x^(l) = σ_l(g_l W_l x^(l−1))/√m_l, l = 1 … L, and f = g_{L+1} aᵀx^(L).
+
+    The weights W_l are drawn with variance 1/g_l², and a with 1/g_{L+1}²: gains change how the network trains, and with it the
+    tangent kernel, but neither its function at the start nor its conjugate kernel. A gain of 0 freezes a layer.
 
     Args:
         layers: One activation per hidden layer, taken as it is: names, `Activation`s or torch callables.
+        gains: g_1 … g_{L+1} ≥ 0, one per layer and one for the readout; all 1 by default.
 
     Raises:
-        BadInput: No layer, or an unknown activation.
+        BadInput: No layer, an unknown activation, or gains that do not fit.
     """
 
     layers: tuple[Activation, ...]
+    gains: tuple[float, ...]
 
-    def __init__(self, layers: ActivationLike | Iterable[ActivationLike]) -> None:
+    def __init__(self, layers: ActivationLike | Iterable[ActivationLike], gains: Iterable[float] | None = None) -> None:
         one = isinstance(layers, str | bytes | Activation | Tensor | np.ndarray) or not isinstance(layers, Iterable)
         given: list[Any] = [layers] if one else list(layers)  # type: ignore[arg-type]
         if not given:
             raise BadInput("An explicit network needs at least one hidden layer; pass for example ['relu', 'relu'].")
         object.__setattr__(self, "layers", tuple(activation(layer) for layer in given))
+        object.__setattr__(self, "gains", _gains(gains, len(given) + 1))
+
+    @property
+    def has_gains(self) -> bool:
+        """Whether any gain differs from 1."""
+        return any(gain != 1.0 for gain in self.gains)
+
+    def with_gains(self, gains: Iterable[float] | None) -> Explicit:
+        """The same layers with other gains."""
+        return Explicit(self.layers, gains)
 
     @property
     def depth(self) -> int:
         return len(self.layers)
 
     def __str__(self) -> str:
-        return "Explicit(" + " → ".join(map(str, self.layers)) + ")"
+        gains = f"; gains {', '.join(f'{gain:.6g}' for gain in self.gains)}" if self.has_gains else ""
+        return "Explicit(" + " → ".join(map(str, self.layers)) + gains + ")"
 
     def deviations(self, tau0: float) -> tuple[float, ...]:
         """τ̃_0 … τ̃_L: τ̃_l² = E[σ_l²(τ̃_{l−1}ξ)]."""
@@ -145,7 +161,18 @@ class Explicit:
         for layer in self.layers:
             layers.append(_centred_at(layer, tau))
             tau = math.sqrt(float(moments_at(layers[-1], tau).gamma2))
-        return Explicit(layers)
+        return Explicit(layers, self.gains)
+
+
+def _gains(given: Iterable[float] | None, wanted: int) -> tuple[float, ...]:
+    if given is None:
+        return (1.0,) * wanted
+    gains = numbers(given, "gains")
+    if len(gains) != wanted or min(gains) < 0.0 or not any(gains):
+        raise BadInput(
+            f"gains must be {wanted} numbers ≥ 0, not all 0, one for each hidden layer and one for the readout; got {shown(given)}."
+        )
+    return gains
 
 
 @dataclass(frozen=True)

@@ -156,13 +156,16 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
 
     α̃_{l,1} = E[σ']² α̃_{l−1,1}                                 α̃_{l,2} = E[σ']² α̃_{l−1,2} + ¼ E[σ'']² α̃_{l−1,4}²
     α̃_{l,3} = E[σ']² α̃_{l−1,3} + ½ E[σ'']² α̃_{l−1,1}²         α̃_{l,4} = ½ E[(σ²)''] α̃_{l−1,4}
-    β̃_{l,j} = α̃_{l,j} + E[σ']² β̃_{l−1,j}, and for j = 3 also + E[σ'']² α̃_{l−1,1} β̃_{l−1,1}
-    τ̃_l² = E[σ_l²]                                              κ̃_l² = τ̃_l² + κ̃_{l−1}² E[σ'²]
+    β̃_{l,j} = g² α̃_{l,j} + E[σ']² β̃_{l−1,j}, and for j = 3 also + E[σ'']² α̃_{l−1,1} β̃_{l−1,1}
+    τ̃_l² = E[σ_l²]                                              κ̃_l² = g² τ̃_l² + κ̃_{l−1}² E[σ'²]
+
+    with the gain g = g_{l+1} of the weights that follow, and β̃_{0,1} and κ̃_0² times g_1².
     """
     tau0 = norm(tau0)
-    before = Scalars(tau0, tau0, tau0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, tau0)
+    first, *gains = (gain**2 for gain in net.gains)
+    before = Scalars(tau0, tau0, tau0, 1.0, 0.0, 0.0, 1.0, first, 0.0, 0.0, first**0.5 * tau0)
     after: list[Scalars] = []
-    for depth, layer in enumerate(net.layers, start=1):
+    for depth, (layer, gain) in enumerate(zip(net.layers, gains, strict=True), start=1):
         at = moments_at(layer, before.gamma)
         warn_unless_centred(at, f"Layer {depth} ({layer})")
         e1, e2, s2, q, gamma2 = (float(v) for v in (at.e1, at.e2, at.s2, at.q, at.gamma2))
@@ -177,10 +180,10 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
             alpha2=alpha2,
             alpha3=alpha3,
             alpha4=0.5 * s2 * before.alpha4,
-            beta1=alpha1 + e1**2 * before.beta1,
-            beta2=alpha2 + e1**2 * before.beta2,
-            beta3=alpha3 + e1**2 * before.beta3 + e2**2 * before.alpha1 * before.beta1,
-            kappa=(gamma2 + before.kappa**2 * q) ** 0.5,
+            beta1=gain * alpha1 + e1**2 * before.beta1,
+            beta2=gain * alpha2 + e1**2 * before.beta2,
+            beta3=gain * alpha3 + e1**2 * before.beta3 + e2**2 * before.alpha1 * before.beta1,
+            kappa=(gain * gamma2 + before.kappa**2 * q) ** 0.5,
         )
         after.append(before)
     return replace(before, layers=tuple(after))

@@ -69,7 +69,7 @@ def test_every_activation(dtype, tmp_path):
     assert found.dtype == dtype
     gap = ((found - expected).abs() / (1.0 + expected.abs())).amax(dim=(0, 2))
     for name, size in zip(layers, gap.tolist(), strict=True):
-        single = dtype == torch.float32 or name in ("erf", "gelu")  # which ONNX Runtime has in float32 only
+        single = dtype == torch.float32 or "erf" in name or "gelu" in name  # which ONNX Runtime has in float32 only
         assert size <= (1e-6 if single else 1e-14), name
 
 

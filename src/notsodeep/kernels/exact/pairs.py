@@ -196,7 +196,10 @@ class ImplicitPairs:
 
 
 class ExplicitPairs:
-    """Σ^(l) = k_l(Σ^(l−1)), Θ^(l) = Σ^(l) + Θ^(l−1) ∘ Q_l, from Θ^(0) = Σ^(0) = S. Ref: docs/theory.md, section 5."""
+    """Σ^(l) = k_l(Σ^(l−1)), Θ^(l) = g_{l+1}² Σ^(l) + Θ^(l−1) ∘ Q_l, from Σ^(0) = S and Θ^(0) = g_1² S.
+
+    Ref: docs/theory.md, sections 5 and 7.
+    """
 
     def __init__(self, net: Explicit, norms2: Tensor) -> None:
         self.net = net
@@ -231,21 +234,25 @@ class ExplicitPairs:
         return self._answer([(samples[left], samples[right]) for samples in self.rows], gram)
 
     def _answer(self, sides: list[tuple[Rows, Rows]], gram: Tensor) -> PairKernels:
-        lam = value = tangent = preactivation = gram
+        first, *gains = (gain**2 for gain in self.net.gains)
+        lam = value = gram
+        tangent = preactivation = first * gram
         slope = torch.ones_like(gram)
-        for layer, (row, column) in zip(self.net.layers, sides, strict=True):
+        for layer, gain, (row, column) in zip(self.net.layers, gains, sides, strict=True):
             lam, preactivation = snap(value, row.tau * column.tau), tangent
             value, slope = dual(layer, row, column, lam)
-            tangent = torch.addcmul(value, slope, preactivation)
+            tangent = torch.addcmul(gain * value, slope, preactivation)
         return PairKernels(lam, value, slope, tangent, preactivation)
 
     def diagonal(self, index: slice) -> PairKernels:
-        lam = value = tangent = preactivation = self.norms2[index]
+        first, *gains = (gain**2 for gain in self.net.gains)
+        lam = value = self.norms2[index]
+        tangent = preactivation = first * value
         slope = torch.ones_like(value)
-        for at in self.moments:
+        for gain, at in zip(gains, self.moments, strict=True):
             lam, preactivation = value, tangent
             value, slope = at.gamma2[index], at.q[index]
-            tangent = torch.addcmul(value, slope, preactivation)
+            tangent = torch.addcmul(gain * value, slope, preactivation)
         return PairKernels(lam, value, slope, tangent, preactivation)
 
 

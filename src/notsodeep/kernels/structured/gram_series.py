@@ -18,7 +18,7 @@ from torch import Tensor
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import Moments
 from notsodeep.kernels.names import OF_OUTPUTS, Kernel
-from notsodeep.theory.architecture import Implicit, Network
+from notsodeep.theory.architecture import Explicit, Implicit, Network
 
 ORDER = 3
 
@@ -77,7 +77,7 @@ def gram_series(net: Network, left: list[Moments], right: list[Moments], kernel:
     """The kernel of samples with these moments, layer by layer, against others, as a series in S."""
     if isinstance(net, Implicit):
         return implicit_series(net, left[0], right[0], kernel)
-    return explicit_series(left, right, kernel)
+    return explicit_series(net, left, right, kernel)
 
 
 def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: Kernel) -> GramSeries:
@@ -101,15 +101,17 @@ def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: Kernel
     return conjugate + preactivation * pair.dd + preactivation * beyond
 
 
-def explicit_series(left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
-    """Σ ← k(Σ),  Θ ← Σ_new + Θ Q(Σ), from Σ = Θ = S."""
+def explicit_series(net: Explicit, left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
+    """Σ ← k(Σ),  Θ ← g² Σ_new + Θ Q(Σ), from Σ = S and Θ = g_1² S, g the gain of the weights that follow."""
     if kernel not in OF_OUTPUTS:
         raise BadInput(f"An explicit network has no kernel {kernel.value!r}; choose from {', '.join(OF_OUTPUTS)}.")
     mean = left[0].mean
-    sigma = theta = GramSeries((mean.new_zeros(()), mean.new_ones(())))
-    for row, column in zip(left, right, strict=True):
+    first, *gains = (gain**2 for gain in net.gains)
+    sigma = GramSeries((mean.new_zeros(()), mean.new_ones(())))
+    theta = sigma * first
+    for row, column, gain in zip(left, right, gains, strict=True):
         pair = PairDual(row, column)
         slope = GramSeries((pair.dd,)) + pair.slope_beyond_constant(sigma)
         sigma = pair.value(sigma)
-        theta = sigma + theta * slope
+        theta = sigma * gain + theta * slope
     return sigma if kernel is Kernel.CONJUGATE else theta

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from notsodeep.activations.base import Activation
+from notsodeep.activations.combination import Stretched, Sum
 from notsodeep.activations.custom import Custom
 from notsodeep.activations.piecewise import Elu, HardTanh, Rectifier, Sign, Softsign
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
@@ -124,6 +125,32 @@ def _scaled(phi: Scaled) -> Expression:
     return Expression(f"{_number(phi.factor)} * {_factor(inner.value)}", inner.lines)
 
 
+def _stretched(phi: Stretched) -> Expression:
+    inner = _renamed(source_expression(phi.inner), lambda name: "wide" if name == "x" else name)
+    return Expression(inner.value, (f"wide = {_number(phi.stretch)} * x", *inner.lines))
+
+
+def _sum(phi: Sum) -> Expression:
+    parts = [
+        _renamed(source_expression(part), lambda name, k=k: name if name == "x" else f"{name}{k}")
+        for k, part in enumerate(phi.parts)
+    ]
+    lines = [line for part in parts for line in part.lines]
+    first, *rest = (part.value for part in parts)
+    return Expression("total", (*lines, f"total = {first}", *(f"total = total + {_factor(value)}" for value in rest)))
+
+
+def _renamed(text: Expression, rename: Callable[[str], str]) -> Expression:
+    """The same text with other names for its variables."""
+    tree = ast.parse("\n".join([*text.lines, text.value]))
+    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)} | {"x"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in own:
+            node.id = rename(node.id)
+    *lines, value = (ast.unparse(statement) for statement in tree.body)
+    return Expression(value, tuple(line for statement in lines for line in statement.splitlines()))
+
+
 def _fixed(text: str) -> Callable[[Any], Expression]:
     return lambda _: Expression(text)
 
@@ -148,6 +175,8 @@ _WRITERS: dict[type[Activation], Callable[[Any], Expression]] = {
     HermiteSeries: _hermite,
     Centred: _centred,
     Scaled: _scaled,
+    Stretched: _stretched,
+    Sum: _sum,
 }
 
 

@@ -54,6 +54,10 @@ def to_source(module: ENN) -> str:
     _check_explicit(module)
     names = _names(module.net.layers)
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    if module.net.has_gains:  # they matter to training alone: the text has them inside its weights
+        state |= {f"weights.{k}": weight.detach().cpu().contiguous() for k, weight in enumerate(module.effective_weights())}
+        readout = module.readout.effective_weight()
+        state |= {} if readout is None else {"readout.weight": readout.detach().cpu().contiguous()}
     functions = [source_expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
     parts = [
         _header(module),

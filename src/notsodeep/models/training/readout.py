@@ -198,6 +198,9 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
             yield features(x), regression_targets(y, len(like))
 
     found = ridge_readout(stream, ridges, intercept=readout.bias is not None)
+    if hasattr(readout, "assign"):  # which knows its gain
+        readout.assign(found.weight, found.bias)
+        return found
     with torch.no_grad():
         like.copy_(found.weight)
         if readout.bias is not None:

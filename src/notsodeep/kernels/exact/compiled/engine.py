@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -134,6 +134,10 @@ class PairLaw:
     mean: Tensor
     coefficients: Tensor
     """(terms, n)"""
+    gain: float = 1.0
+    """The square of the gain of the weights after it: Θ = gain·G + Q K"""
+    start: float = 1.0
+    """The square of the gain of its own weights, for a first layer: K = start·Λ/(1 − σ_a² Q)"""
 
     @property
     def inverse(self) -> Tensor:
@@ -145,6 +149,8 @@ def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None
     if isinstance(equation, ExplicitPairs):
         parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
         found = [_law(phi, samples, at, (0.0, 1.0), dtype) for phi, samples, at in parts]
+        first, *gains = (gain**2 for gain in equation.net.gains)
+        found = [law and replace(law, gain=gain, start=first) for law, gain in zip(found, gains, strict=True)]
     elif equation.several_roots:
         return None
     else:

@@ -25,7 +25,10 @@ class CpuEngine(Engine):
         super().__init__(*args)
         kind = np.float32 if self.rows.dtype == torch.float32 else np.float64
         self.forms = [
-            cpu.Law(kind(law.var_a), kind(law.var_b), law.stride, np.array(law.form, kind), law.limits.numpy(), kind(law.tol))
+            cpu.Law(
+                *(kind(law.var_a), kind(law.var_b), law.stride, np.array(law.form, kind), law.limits.numpy(), kind(law.tol)),
+                *(kind(law.gain), kind(law.start)),
+            )
             for law in self.laws
         ]
         self.samples = [

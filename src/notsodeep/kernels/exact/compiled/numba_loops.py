@@ -41,6 +41,10 @@ class Law(NamedTuple):
     limits: Any
     """the largest |ρ| for which 1, 2, … terms are enough; the last one bounds what is solved here"""
     tol: Any
+    gain: Any
+    """Θ = gain·G + Q K"""
+    start: Any
+    """K = start·Λ/(1 − σ_a² Q), where no layer is before"""
 
 
 class Side(NamedTuple):
@@ -216,19 +220,19 @@ def _series(law: Law, left: Any, right: Any, n: int, w: Any) -> bool:
 
 
 @_fast
-def _preactivation(a: Any, tau: Any, right: Side, n: int, w: Any) -> None:
-    """K = Λ/(1 − σ_a² Q)."""
-    one = w.dtype.type(1.0)
+def _preactivation(law: Law, tau: Any, right: Side, n: int, w: Any) -> None:
+    """K = start·Λ/(1 − σ_a² Q)."""
+    one, scale = w.dtype.type(1.0), law.start * tau
     for j in range(n):
-        w[_K + j] = tau * right.tau[j] * w[_RHO + j] / (one - a * w[_SLOPE + j])
+        w[_K + j] = scale * right.tau[j] * w[_RHO + j] / (one - law.var_a * w[_SLOPE + j])
 
 
 @_fast
-def _emit(kernel: int, tau: Any, mean: Any, right: Side, n: int, w: Any, into: Any) -> None:
-    """G = m_i m_j + τ_i τ_j h, K, or Θ = G + Q K."""
+def _emit(kernel: int, gain: Any, tau: Any, mean: Any, right: Side, n: int, w: Any, into: Any) -> None:
+    """G = m_i m_j + τ_i τ_j h, K, or Θ = gain·G + Q K."""
     for j in range(n):
         conjugate = mean * right.mean[j] + tau * right.tau[j] * w[_VALUE + j]
-        tangent = conjugate + w[_SLOPE + j] * w[_K + j]
+        tangent = gain * conjugate + w[_SLOPE + j] * w[_K + j]
         into[j] = conjugate if kernel == CONJUGATE else tangent if kernel == TANGENT else w[_K + j]
 
 
@@ -307,12 +311,12 @@ def solve_rows(
             if not solved:
                 found += _mark(law, marks, shift, i, start, n, w)
             if theta.shape[0] == 0:
-                _preactivation(law.var_a, tau, columns, n, w)
+                _preactivation(law, tau, columns, n, w)
             else:
                 w[_K : _K + n] = theta[i, here]
-            _emit(first.kernel, tau, mean, columns, n, w, blocks[0, r])
+            _emit(first.kernel, law.gain, tau, mean, columns, n, w, blocks[0, r])
             if second.kernel != NONE:
-                _emit(second.kernel, tau, mean, columns, n, w, blocks[1, r])
+                _emit(second.kernel, law.gain, tau, mean, columns, n, w, blocks[1, r])
         _scatter(blocks[0, :, :n], shift, top, start, first)
         if second.kernel != NONE:
             _scatter(blocks[1, :, :n], shift, top, start, second)

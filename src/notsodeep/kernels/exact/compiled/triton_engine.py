@@ -29,7 +29,8 @@ class GpuEngine(Engine):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.numbers = [
-            law.tau.new_tensor([law.var_a, law.var_b, *law.form, float(law.limits[-1]), law.tol]) for law in self.laws
+            law.tau.new_tensor([law.var_a, law.var_b, *law.form, float(law.limits[-1]), law.tol, law.gain, law.start])
+            for law in self.laws
         ]
         whole = None if self.given else split(self.rows)
         self.split = whole, whole if self.symmetric or self.given else split(self.columns)

@@ -109,13 +109,13 @@ def _series(s, a, b1, b2, limits, terms, samples1, samples2, row, column, inside
 
 
 @triton.jit
-def _kernel(KIND: tl.constexpr, scale, constant, preactivation, value, slope, unknown):
-    """G = m_i m_j + τ_i τ_j h, K, or Θ = G + Q K."""
+def _kernel(KIND: tl.constexpr, scale, constant, preactivation, value, slope, gain, unknown):
+    """G = m_i m_j + τ_i τ_j h, K, or Θ = gain·G + Q K."""
     conjugate = constant + scale * value
     if KIND == CONJUGATE:
         found = conjugate
     elif KIND == TANGENT:
-        found = conjugate + slope * preactivation
+        found = gain * conjugate + slope * preactivation
     else:
         found = preactivation
     return tl.where(unknown, float("nan"), found)
@@ -151,7 +151,7 @@ def solve_blocks(
 ):  # fmt: skip
     """All blocks of a tile of n × n2 pairs. A sample meets itself at column = row + shift, where SYMMETRIC; a MIRRORED tile is
     solved above that diagonal alone, and written to both places. `theta`, where THETA, is Θ of the layer before, and stands
-    for K = Λ/(1 − σ_a² Q)."""
+    for K = start·Λ/(1 − σ_a² Q)."""
     pid = tl.program_id(0)
     top, left = _block(pid, n2, HEIGHT, WIDTH, GROUP)
     skipped = (top >= n) | (left >= n2)
@@ -177,6 +177,7 @@ def solve_blocks(
         inside = inside & (column[None, :] > row[:, None] + shift)
     var_a, var_b, linear = tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2)
     bent, cap, tol = tl.load(numbers + 3), tl.load(numbers + 4), tl.load(numbers + 5)
+    gain, start = tl.load(numbers + 6), tl.load(numbers + 7)
     t1, t2 = tl.load(tau1 + row, inside1, 1.0), tl.load(tau2 + column, inside2, 1.0)
     m1, m2 = tl.load(mean1 + row, inside1, 0.0), tl.load(mean2 + column, inside2, 0.0)
     scale, constant = t1[:, None] * t2[None, :], m1[:, None] * m2[None, :]
@@ -193,9 +194,9 @@ def solve_blocks(
     if THETA:
         preactivation = tl.load(theta + row[:, None].to(tl.int64) * n2 + column[None, :], inside, 0.0)
     else:
-        preactivation = scale * rho / (1.0 - var_a * slope)
-    found = _kernel(KIND1, scale, constant, preactivation, value, slope, unknown)
+        preactivation = start * scale * rho / (1.0 - var_a * slope)
+    found = _kernel(KIND1, scale, constant, preactivation, value, slope, gain, unknown)
     _write(first, mirror1, wide, wide_mirror, found, row, column, inside, MIRRORED)
     if KIND2 != NONE:
-        found = _kernel(KIND2, scale, constant, preactivation, value, slope, unknown)
+        found = _kernel(KIND2, scale, constant, preactivation, value, slope, gain, unknown)
         _write(second, mirror2, wide, wide_mirror, found, row, column, inside, MIRRORED)
