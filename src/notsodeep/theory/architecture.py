@@ -170,7 +170,8 @@ def _gains(given: Iterable[float] | None, wanted: int) -> tuple[float, ...]:
     gains = numbers(given, "gains")
     if len(gains) != wanted or min(gains) < 0.0 or not any(gains):
         raise BadInput(
-            f"gains must be {wanted} numbers ≥ 0, not all 0, one for each hidden layer and one for the readout; got {shown(given)}."
+            f"gains must be {wanted} numbers ≥ 0, not all 0: one for each hidden layer and one for the readout; got "
+            f"{shown(given)}."
         )
     return gains
 
