@@ -105,7 +105,6 @@ KINKED = (
     "elu",
     "elu:0.5",
     "elu(1.4·x)",
-    "tanh + gelu + sin + relu",
     "softsign",
     "hard_tanh",
     "hard_tanh:0.75,1.2",

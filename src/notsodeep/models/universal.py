@@ -128,9 +128,9 @@ def _of_enn(enn: ENN) -> Iterator[_Block]:
     for layer, (sigma, weight) in enumerate(zip(enn.net.layers, enn.effective_weights(), strict=True)):
         bias = None if enn.biases is None else enn.biases[layer]
         yield _Block(weight, bias, Scaled(sigma, 1.0 / math.sqrt(len(weight))), len(weight))
-    weight = enn.readout.effective_weight()
-    if weight is not None:
-        yield _Block(weight, enn.readout.bias, Linear(), len(weight))
+    last = enn.readout.effective_weight()
+    if last is not None:
+        yield _Block(last, enn.readout.bias, Linear(), len(last))
 
 
 def _of_sequential(network: nn.Module) -> Iterator[_Block]:

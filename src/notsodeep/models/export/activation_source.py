@@ -131,10 +131,10 @@ def _stretched(phi: Stretched) -> Expression:
 
 
 def _sum(phi: Sum) -> Expression:
-    parts = [
-        _renamed(source_expression(part), lambda name, k=k: name if name == "x" else f"{name}{k}")
-        for k, part in enumerate(phi.parts)
-    ]
+    def numbered(k: int) -> Callable[[str], str]:
+        return lambda name: name if name == "x" else f"{name}{k}"
+
+    parts = [_renamed(source_expression(part), numbered(k)) for k, part in enumerate(phi.parts)]
     lines = [line for part in parts for line in part.lines]
     first, *rest = (part.value for part in parts)
     return Expression("total", (*lines, f"total = {first}", *(f"total = total + {_factor(value)}" for value in rest)))

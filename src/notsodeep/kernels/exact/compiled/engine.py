@@ -180,8 +180,8 @@ def _law(phi: Activation, samples: Rows, at: Moments, variances: tuple[float, fl
         series = samples if samples.coefficients is not None else rows(core, tau, series=True)
         stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name])
         tol = FUSED_NEWTON[name]
-    parts = (part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients))
-    return PairLaw(*variances, stride, form, tol, *parts)
+    parts = [part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients)]
+    return PairLaw(*variances, stride, form, tol, parts[0], parts[1], parts[2], parts[3])
 
 
 def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:
