@@ -35,9 +35,9 @@ def output_folder(path: Path) -> Path:
 
 
 def check_folder(path: Path) -> None:
-    """Raises BadInput if a file is in the place of a folder."""
-    if path.exists() and not path.is_dir():
-        raise BadInput(f"{str(path)!r} is a file; name a folder.")
+    """Raises BadInput if a file is in the place of a folder, or a link to nowhere or to itself."""
+    if os.path.lexists(path) and not path.is_dir():
+        raise BadInput(f"{str(path)!r} is {'a file' if path.exists() else 'a link that leads nowhere'}; name a folder.")
 
 
 def write_whole(path: Path, write: Callable[[Path], Any]) -> Path:

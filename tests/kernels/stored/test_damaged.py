@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import shutil
+import threading
 import time
-from contextlib import nullcontext
+import warnings
+from contextlib import nullcontext, suppress
 
 import numpy as np
 import pytest
@@ -123,18 +125,137 @@ def test_any_reader_of_zarr_finds_a_flipped_bit(tmp_path):
     np.testing.assert_array_equal(plain["tangent"][16:, 16:], found["tangent"][16:, 16:])
 
 
-@pytest.mark.parametrize("place", ["conjugate/c/0/1", "finished/c/0/0", "tangent/c/1", "tangent/c"])
-def test_a_folder_for_a_chunk_and_a_file_for_a_folder(tmp_path, place):
-    _write(tmp_path / "k")
-    misplaced = tmp_path / "k" / place
-    if misplaced.is_dir():
-        shutil.rmtree(misplaced)
-        misplaced.write_text("a file")
-    else:
-        misplaced.unlink()
-        misplaced.mkdir()
-    with pytest.raises(BadInput, match=f"{place}' is (no file|no folder|a file)"):
+def _cleared(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return path
+
+
+def _pipe(path):
+    """A named pipe, which keeps its reader waiting; a reader that opens it all the same is let go after a while."""
+    os.mkfifo(_cleared(path))
+    release = threading.Timer(5.0, lambda: _let_go(path))
+    release.daemon = True
+    release.start()
+
+
+def _let_go(path):
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+
+FILES = ("conjugate/c/0/1", "finished/c/0/1", "conjugate/zarr.json", "zarr.json")
+FOLDERS = ("conjugate", "conjugate/c", "conjugate/c/0", "finished/c/0")
+NOT_THE_KIND = {
+    "a folder": (lambda path: _cleared(path).mkdir(), FILES),
+    "a pipe": (_pipe, (*FILES, *FOLDERS)),
+    "a loop of links": (lambda path: _cleared(path).symlink_to(path.name), (*FILES, *FOLDERS)),
+    "a link to nowhere": (lambda path: _cleared(path).symlink_to("nowhere"), FILES),
+    "a file": (lambda path: _cleared(path).write_text("a file"), FOLDERS),
+}
+
+
+@pytest.mark.parametrize(("what", "place"), [(what, place) for what, (_, places) in NOT_THE_KIND.items() for place in places])
+def test_neither_a_file_nor_a_folder_where_one_should_be(tmp_path, what, place):
+    """Reading and writing say it at once, and what to do."""
+    found = _write(tmp_path / "k")
+    NOT_THE_KIND[what][0](tmp_path / "k" / place)
+    begun = time.monotonic()
+    with pytest.raises(
+        BadInput,
+        match=r"(is no file|is no folder|is gone|cannot be read|without a mark).*(Remove it|made again|another folder)",
+    ):
+        found["conjugate"].get_block_selection((0, 1))
+    with pytest.raises(BadInput, match=f"{place}' is (no file|no folder).*(Remove it|another folder)"):
         _write(tmp_path / "k")
+    assert time.monotonic() - begun < 5.0
+    if place == "zarr.json":
+        return
+    _cleared(tmp_path / "k" / place) if what in ("a folder", "a file") else (tmp_path / "k" / place).unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NumericsWarning)  # told in other tests
+        again = _write(tmp_path / "k")
+    assert again.computed
+    np.testing.assert_array_equal(again["conjugate"][:], _write(tmp_path / "other")["conjugate"][:])
+
+
+def test_a_folder_that_is_a_loop_of_links(tmp_path):
+    (tmp_path / "k").symlink_to("k")
+    with pytest.raises(BadInput, match="k' is a link that leads nowhere; name a folder"):
+        _write(tmp_path / "k")
+
+
+def test_a_chunk_that_the_disc_does_not_give(tmp_path, monkeypatch):
+    found = _write(tmp_path / "k")
+
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    array = found["conjugate"]
+    monkeypatch.setattr("zarr.storage._local._get", fails)
+    with pytest.raises(BadInput, match=r"cannot be read \(Input/output error\).*made again"):
+        array[:]
+    with pytest.raises(BadInput, match=r"cannot be read \(Input/output error\)"):
+        found["conjugate"]
+
+
+def _described(k, change):
+    about = json.loads((k / "zarr.json").read_text())
+    change(about["attributes"]["notsodeep"])
+    (k / "zarr.json").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tile", None),
+        ("tile", [16]),
+        ("tile", [16, 0]),
+        ("tile", [16.5, 16]),
+        ("tile", [16, "16"]),
+        ("shape", None),
+        ("shape", 30),
+        ("shape", [True, 30]),
+        ("dtype", None),
+        ("dtype", "float128"),
+        ("dtype", ["float64"]),
+        ("x2", 3),
+        ("format", 1),
+        ("format", None),
+    ],
+)
+def test_a_damaged_description_is_told(tmp_path, key, value):
+    found = _write(tmp_path / "k")
+    whole = found["tangent"][:]
+    _described(tmp_path / "k", lambda about: about.pop(key) if value is None else about.update({key: value}))
+    with pytest.raises(BadInput, match=rf"zarr.json' .*{key}.*resume=False"):
+        found["tangent"]
+    with pytest.raises(BadInput, match=key):
+        _write(tmp_path / "k")
+    np.testing.assert_array_equal(_write(tmp_path / "k", resume=False)["tangent"][:], whole)
+
+
+def test_a_description_without_x2(tmp_path):
+    """None is a value of it: it may not be taken for a missing one."""
+    found = _write(tmp_path / "k")
+    _described(tmp_path / "k", lambda about: about.pop("x2"))
+    with pytest.raises(BadInput, match=r"zarr.json' .*x2.*resume=False"):
+        found["tangent"]
+
+
+@pytest.mark.parametrize("kernels", [[], [""], ["../mine"], ["mine"], [3], [["conjugate"]], "conjugate", None])
+def test_nothing_else_is_removed_for_a_damaged_description(tmp_path, kernels):
+    """`resume=False` removes what the description names: kernels, and never a folder of something else."""
+    found = _write(tmp_path / "k")
+    for mine in (tmp_path / "mine", tmp_path / "k" / "mine"):
+        mine.mkdir()
+        (mine / "file").write_text("mine")
+    _described(tmp_path / "k", lambda about: about.update(kernels=kernels))
+    for call in (lambda: found["tangent"], lambda: _write(tmp_path / "k"), lambda: _write(tmp_path / "k", resume=False)):
+        with pytest.raises(BadInput, match="no kernels of notsodeep"):
+            call()
+    assert (tmp_path / "mine" / "file").exists()
+    assert (tmp_path / "k" / "mine" / "file").exists()
+    assert (tmp_path / "k" / "conjugate" / "c" / "0" / "0").exists()
 
 
 def test_a_full_disc_is_told_and_goes_on_when_there_is_room(tmp_path, monkeypatch):
@@ -148,17 +269,70 @@ def test_a_full_disc_is_told_and_goes_on_when_there_is_room(tmp_path, monkeypatc
     assert _write(tmp_path / "k").computed == 3
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"zarr_format": 3, "node_type": "group"}'])
+def _other_order(codecs):
+    codecs[0]["configuration"]["endian"] = "big"
+
+
+OTHER_ARRAYS = {
+    "empty": lambda _: "",
+    "nothing": lambda _: "{}",
+    "a list": lambda _: "[1]",
+    "no text": lambda _: "\ud800",
+    "a group": lambda _: '{"zarr_format": 3, "node_type": "group"}',
+    "another byte order": lambda array: _other_order(array["codecs"]),
+    "transposed chunks": lambda array: array["codecs"].insert(0, {"name": "transpose", "configuration": {"order": [1, 0]}}),
+    "an unknown codec": lambda array: array["codecs"].append({"name": "nobody's"}),
+    "no codecs": lambda array: array.pop("codecs"),
+    "codecs that are none": lambda array: array.update(codecs=[3]),
+    "other names of chunks": lambda array: array.update(chunk_key_encoding={"name": "v2", "configuration": {"separator": "/"}}),
+    "integers": lambda array: array.update(data_type="int64", fill_value=0),
+    "other chunks": lambda array: array["chunk_grid"]["configuration"].update(chunk_shape=[5, 5]),
+    "another shape": lambda array: array.update(shape=[29, 30]),
+    "a huge shape": lambda array: array.update(shape=[10**30, 30]),
+}
+
+
+@pytest.mark.parametrize("damage", OTHER_ARRAYS.values(), ids=OTHER_ARRAYS.keys())
 @pytest.mark.parametrize("array", ["conjugate", "finished"])
-def test_a_damaged_array_is_told_with_what_to_do(tmp_path, array, text):
-    _write(tmp_path / "k")
-    (tmp_path / "k" / array / "zarr.json").write_text(text)
+def test_a_damaged_array_is_told_with_what_to_do(tmp_path, array, damage):
+    found = _write(tmp_path / "k")
+    whole = found["conjugate"][:]
+    about = tmp_path / "k" / array / "zarr.json"
+    changed = json.loads(about.read_text())
+    text = damage(changed)
+    damaged = (text if isinstance(text, str) else json.dumps(changed)).encode("utf-8", "surrogatepass")
+    about.write_bytes(damaged)
+    if array == "conjugate":
+        with pytest.raises(BadInput, match=f"{array}' is damaged.*Remove that folder"):
+            found["conjugate"]
+    else:  # which Zarr does not read
+        np.testing.assert_array_equal(found["conjugate"][:], whole)
     with pytest.raises(BadInput, match=f"{array}' is damaged.*Remove that folder"):
         _write(tmp_path / "k")
     shutil.rmtree(tmp_path / "k" / array)
     assert _write(tmp_path / "k").computed == 3
-    (tmp_path / "k" / array / "zarr.json").write_text(text)
+    about.write_bytes(damaged)
     assert _write(tmp_path / "k", resume=False).computed == 3
+
+
+def test_an_array_that_is_gone_is_told(tmp_path):
+    found = _write(tmp_path / "k")
+    shutil.rmtree(tmp_path / "k" / "tangent")
+    with pytest.raises(BadInput, match=r"tangent' is gone.*made again"):
+        found["tangent"]
+    shutil.rmtree(tmp_path / "k")
+    with pytest.raises(BadInput, match="holds no kernels of notsodeep"):
+        found["conjugate"]
+
+
+def test_what_others_add_to_an_array_is_no_damage(tmp_path):
+    """Attributes and names of axes change no number."""
+    found = _write(tmp_path / "k")
+    about = tmp_path / "k" / "conjugate" / "zarr.json"
+    array = json.loads(about.read_text())
+    about.write_text(json.dumps(array | {"attributes": {"mine": 1}, "dimension_names": ["row", "column"]}))
+    assert found["conjugate"].attrs["mine"] == 1
+    assert _write(tmp_path / "k").computed == 0
 
 
 def test_another_tau0_than_that_of_the_samples_is_told(tmp_path):

@@ -12,15 +12,24 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
 
 from notsodeep.errors import BadInput
-from notsodeep.kernels.stored.store import AGAIN, KernelStore, described
+from notsodeep.kernels.stored.description import whole_description
+from notsodeep.kernels.stored.layout import found, of_kernel
+from notsodeep.kernels.stored.places import AGAIN, cannot_read, check_file
+from notsodeep.kernels.stored.store import KernelStore
 
 _CHUNK = re.compile(r"(\w+)/c/(\d+)/(\d+)")
 
 
-def open_checked(folder: Path) -> Any:
-    """The group in `folder`, for reading; a damaged chunk raises BadInput when it is read."""
-    kernels = KernelStore(folder, described(folder))
-    return open_group(_Checked(LocalStore(folder, read_only=True), kernels), mode="r")
+def open_checked(folder: Path, kernel: str) -> Any:
+    """The array of a kernel in `folder`, for reading; a damaged chunk raises BadInput when it is read."""
+    about = whole_description(folder)
+    if kernel not in about["kernels"]:
+        raise BadInput(f"{str(folder)!r} holds no kernel {str(kernel)!r}; it holds {', '.join(about['kernels'])}.")
+    group = open_group(_Checked(LocalStore(folder, read_only=True), KernelStore(folder, about)), mode="r")
+    array = found(folder, group, kernel, of_kernel(about))
+    if array is None:
+        raise BadInput(f"{str(folder / kernel)!r} is gone. {AGAIN}")
+    return array
 
 
 class _Checked(WrapperStore[LocalStore]):
@@ -37,9 +46,14 @@ class _Checked(WrapperStore[LocalStore]):
         chunk = _CHUNK.fullmatch(key)
         if chunk is None or chunk[1] not in self._kernels.about["kernels"]:
             return await super().get(key, prototype, byte_range)
-        found = await super().get(key, prototype)  # whole: Zarr asks for part of a chunk only where it has no checksum
+        path = self._store.root / key
+        check_file(path, "a chunk")
+        try:
+            found = await super().get(key, prototype)  # whole: Zarr asks for part of a chunk only where it has no checksum
+        except OSError as error:
+            raise cannot_read(path, error) from error
         content = None if found is None else found.as_numpy_array()
         wrong = self._kernels.fault(chunk[1], (int(chunk[2]), int(chunk[3])), content)
         if wrong is not None:
-            raise BadInput(f"{str(self._store.root / key)!r} {wrong}. {AGAIN}")
+            raise BadInput(f"{str(path)!r} {wrong}. {AGAIN}")
         return found

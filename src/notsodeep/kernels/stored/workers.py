@@ -24,6 +24,7 @@ from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.exact.tiles import fill, tile_size
 from notsodeep.kernels.names import Kernel, as_kernels
+from notsodeep.kernels.stored.description import FORMAT
 from notsodeep.kernels.stored.store import Index, KernelStore, Writer, get_samples
 from notsodeep.runtime.dask import finished, keep_freed_memory, on_every_worker, result_of
 from notsodeep.theory.architecture import Network
@@ -122,7 +123,7 @@ def describe(
     """The description of a store; `tau0` is the norm that was given and the norm that is used."""
     x, x2 = samples
     return {
-        "format": 2,
+        "format": FORMAT,
         "version": installed_version(),
         "network": exact_text(net),
         "kernels": [kernel.value for kernel in kernels],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -18,7 +19,8 @@ from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.exact.solver import prepare
 from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_size
 from notsodeep.kernels.names import Kernel, as_kernels
-from notsodeep.kernels.stored.store import Index, drop_samples, open_store, put_samples, zarr
+from notsodeep.kernels.stored.library import zarr
+from notsodeep.kernels.stored.store import Index, drop_samples, open_store, put_samples
 from notsodeep.kernels.stored.workers import (
     Checked,
     TileJob,
@@ -61,11 +63,7 @@ class WrittenKernels:
         zarr()
         from notsodeep.kernels.stored.checked import open_checked
 
-        group = open_checked(self.folder)
-        if kernel not in group:
-            there = ", ".join(name for name in Kernel if name in group)
-            raise BadInput(f"{str(self.folder)!r} holds no kernel {str(kernel)!r}; it holds {there or 'none'}.")
-        return group[kernel]
+        return open_checked(self.folder, kernel)
 
 
 @torch.no_grad()
@@ -111,7 +109,7 @@ def write_kernels(
         NotContractive: The DEQ has no equilibrium on these samples, or no tangent kernel.
     """
     zarr()  # raises before the work where it is missing
-    target, resume = path(folder, "folder").resolve(), flag(resume, "resume")
+    target, resume = Path(os.path.realpath(path(folder, "folder"))), flag(resume, "resume")
     if progress is not None:
         function(progress, "progress", "a function of (tiles there, tiles in all)", 2)
     names = as_kernels(kernel)
