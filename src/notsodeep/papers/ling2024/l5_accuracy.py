@@ -79,7 +79,7 @@ def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
     grams["rescaled"], crossed["rescaled"] = factor * grams["plain"], factor * crossed["plain"]
     targets = functional.one_hot(task.y, task.classes).double()
     wanted = targets - targets.mean(0)
-    level = _best_level(grams["deq"], wanted)
+    level = KernelSpectrum.of(grams["deq"], wanted).best_level(RIDGES)
     outputs = {name: crossed[name] @ _solved(gram, wanted, level) for name, gram in grams.items()}
     answers = {name: (out + targets.mean(0)).argmax(1) for name, out in outputs.items()}
     rivals = [name for name in grams if name != "deq"]
@@ -99,13 +99,6 @@ def _solved(gram: Tensor, wanted: Tensor, level: float) -> Tensor:
     shifted = gram.clone()
     shifted.diagonal().add_(level)
     return torch.cholesky_solve(wanted, torch.linalg.cholesky(shifted))
-
-
-def _best_level(gram: Tensor, wanted: Tensor) -> float:
-    """The ridge with the smallest leave-one-out error."""
-    spectrum = KernelSpectrum.of(gram, wanted)
-    levels: list[float] = [ridge * float(spectrum.values.mean()) for ridge in RIDGES]
-    return min(levels, key=spectrum.left_out)
 
 
 def run_trained(unit: FiniteUnit, device: torch.device) -> Values:
