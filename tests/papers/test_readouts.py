@@ -7,8 +7,8 @@ from torch.nn import functional
 
 from notsodeep import DEQ, ENN, Implicit, conjugate_kernel
 from notsodeep.kernels.compare import best_scaled_gap
+from notsodeep.linalg.ridge import KernelSpectrum
 from notsodeep.models.training.readout import RIDGES
-from notsodeep.papers.ling2024.l5_accuracy import _best_level
 from notsodeep.papers.ling2024.l5_width import _by_ridge, _prediction_gaps
 from notsodeep.papers.ling2024.rivals import Task, best_factor, networks
 
@@ -47,7 +47,7 @@ def test_leave_one_out_is_leaving_one_out():
         return total
 
     levels = [ridge * float(gram.diagonal().mean()) for ridge in RIDGES]
-    assert _best_level(gram, wanted) == pytest.approx(min(levels, key=error))
+    assert KernelSpectrum.of(gram, wanted).best_level(RIDGES) == pytest.approx(min(levels, key=error))
 
 
 def test_the_best_factor_is_that_of_the_exact_kernels():

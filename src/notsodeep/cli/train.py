@@ -18,7 +18,7 @@ from torch import Tensor
 
 from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.data.sources import Dataset, load_split
+from notsodeep.data.sources import load_split
 from notsodeep.data.standardiser import rounded_tau0
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.matching.design import design
@@ -56,30 +56,33 @@ class Task:
 def load_task(spec: str, standardise: bool | None, labels: str | None, seed: int, need_labels: bool = True) -> Task:
     """The data of `spec` in two parts, with labels that a network can learn."""
     split = load_split(spec, standardise, labels, seed=seed)
-    if split.train.y is None or split.test.y is None:
+    train, test = split.train, split.test
+    y, test_y, outputs = train.y, test.y, 0
+    if y is None or test_y is None:
         if need_labels:
             raise BadInput(f"{spec!r} has no labels to learn; say where they are with --labels.")
-        return _task(split.train, split.test, None, None, 0)
-    if split.train.y.is_floating_point():
-        y, test_y = (part.float().reshape(len(part), -1) for part in (split.train.y, split.test.y))
+    elif y.is_floating_point():
+        y, test_y = (part.float().reshape(len(part), -1) for part in (y, test_y))
+        outputs = y.shape[1]
         if bool((y == y[0]).all()):
             raise BadInput(f"Every label of {spec!r} is the same number: there is nothing to predict.")
-        return _task(split.train, split.test, y, test_y, y.shape[1])
-    classes = split.train.y.unique()
-    if len(classes) < 2:
-        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
-    unseen = ~torch.isin(split.test.y, classes)
-    if bool(unseen.any()):
-        raise BadInput(
-            f"Class {int(split.test.y[unseen][0])} of {spec!r} is among the test samples only; it has too few samples to learn."
-        )
-    y, test_y = (torch.searchsorted(classes, part) for part in (split.train.y, split.test.y))
-    return _task(split.train, split.test, y, test_y, len(classes))
-
-
-def _task(train: Dataset, test: Dataset, y: Tensor | None, test_y: Tensor | None, outputs: int) -> Task:
+    else:
+        y, test_y, outputs = _numbered(y, test_y, spec)
     description = f"{train.description}; {len(test.x)} to test on"
     return Task(train.x.float(), y, test.x.float(), test_y, outputs, description)
+
+
+def _numbered(y: Tensor, test_y: Tensor, spec: str) -> tuple[Tensor, Tensor, int]:
+    """Classes as 0 … K − 1, and K."""
+    classes = y.unique()
+    if len(classes) < 2:
+        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
+    unseen = ~torch.isin(test_y, classes)
+    if bool(unseen.any()):
+        raise BadInput(
+            f"Class {int(test_y[unseen][0])} of {spec!r} is among the test samples only; it has too few samples to learn."
+        )
+    return torch.searchsorted(classes, y), torch.searchsorted(classes, test_y), len(classes)
 
 
 @app.command("train")

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from notsodeep.approximation.interval import student
+from notsodeep.approximation.interval import half_width, student
 from notsodeep.papers.records import Record
 
 X = TypeVar("X", int, float)
@@ -40,22 +40,16 @@ class Estimate:
 
 def mean(values: Sequence[float]) -> Estimate:
     """The mean with Student's interval."""
-    n = len(values)
-    if n < 2:
-        return Estimate(float(values[0]), math.nan, n)
-    return Estimate(float(np.mean(values)), student(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n), n)
+    return Estimate(float(np.mean(values)), half_width(values) if len(values) > 1 else math.nan, len(values))
 
 
 def line(x: Sequence[float], y: Sequence[float]) -> Estimate:
     """The slope of the least-squares line through (x, y), with Student's interval from the residuals."""
-    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    centred, n = a - a.mean(), len(a)
-    size = float(centred @ centred)
-    value = float(centred @ b / size)
+    n = len(x)
     if n < 3:
-        return Estimate(value, math.nan, n)
-    residual = b - b.mean() - value * centred
-    return Estimate(value, student(n - 2) * math.sqrt(float(residual @ residual) / (n - 2) / size), n)
+        return Estimate(float(np.polyfit(x, y, 1)[0]), math.nan, n)
+    (value, _), covariance = np.polyfit(x, y, 1, cov=True)
+    return Estimate(float(value), student(n - 2) * math.sqrt(covariance[0, 0]), n)
 
 
 def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from notsodeep.papers.claims import Claim, holds
@@ -185,7 +187,7 @@ def notes(every: Records) -> list[str]:
 
 def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
     def average(quantity: str, *path: str) -> float:
-        return mean([_at(record.values[quantity], path) for record in records]).value
+        return mean([reduce(getitem, path, record.values[quantity]) for record in records]).value
 
     def lead(how: str, network: str) -> str:
         ahead = signed(average("accuracy", how, "deq") - average("accuracy", how, network), 4)
@@ -211,9 +213,3 @@ def _by_row(records: Sequence[Record], how: str, network: str) -> str:
     rows = {(record.config["data"], record.config["activation"]) for record in records}
     leads = [next(iter(_ahead(_of_kind(records, "width", *row), how, "deq", network).values())).value for row in rows]
     return f"{signed(min(leads), 4)} to {signed(max(leads), 4)}"
-
-
-def _at(values: Any, path: Sequence[str]) -> float:
-    for name in path:
-        values = values[name]
-    return float(values)

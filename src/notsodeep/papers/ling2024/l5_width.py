@@ -19,7 +19,7 @@ from notsodeep.data.cache import cache_folder
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import relative_gap
 from notsodeep.models.training.objective import score
-from notsodeep.models.training.readout import BATCH, RIDGES, LinearReadout, RidgePath
+from notsodeep.models.training.readout import BATCH, RIDGES, LinearReadout, RidgePath, in_batches
 from notsodeep.papers.experiment import Values, settings
 from notsodeep.papers.ling2024.rivals import Networks, Task, best_factor, load_task, networks
 from notsodeep.papers.records import key, provenance
@@ -225,10 +225,7 @@ class FeatureCache:
     def get(self, name: str, features: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
         """features(x), (n, width)."""
         if x.is_cuda:
-            found = torch.empty(len(x), width, device=x.device)
-            for start in range(0, len(x), BATCH):
-                found[start : start + BATCH] = features(x[start : start + BATCH])
-            return found
+            return in_batches(features, x)
         path = output_folder(self.folder) / f"{name}.npy"
         if not path.is_file():
             write_whole(path, lambda to: _write(to, features, x, width))

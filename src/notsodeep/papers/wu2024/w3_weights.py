@@ -16,9 +16,9 @@ from notsodeep.models.training.equal_cost import BATCHES, Samples, Schedule, eva
 from notsodeep.models.training.parallel import Stack
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.records import Record, of_kind, of_one_run
 from notsodeep.papers.statistics import Estimate, format_number, line, mean, signed
-from notsodeep.papers.wu2024.contest import Duel, constructed, draw, layers
+from notsodeep.papers.wu2024.contest import Duel, draw, layers
 from notsodeep.separation.bounds import min_weight_fnn, min_weight_steep_fnn
 from notsodeep.separation.constructions import SteepDEQ, steep_fnn
 from notsodeep.separation.targets import Steep
@@ -194,7 +194,7 @@ def weights(records: Sequence[Record], network: str, of: str = "weight_at_level"
 
 def built(records: Sequence[Record]) -> list[Record]:
     """The constructed records of one run: they agree in all settings but the network and the dimension."""
-    return of_one_run(constructed(records), ("kind",), ("width", "rival", "level", "seeds"))
+    return of_one_run(of_kind(records, "constructed"), ("kind",), ("width", "rival", "level", "seeds"))
 
 
 def built_weights(records: Sequence[Record], network: str, of: str = "largest_weight") -> dict[int, float]:
