@@ -20,7 +20,7 @@ from notsodeep.papers.records import Store
 from notsodeep.papers.registry import EXPERIMENTS, chosen, of_command
 from notsodeep.papers.report.words import duration
 from notsodeep.papers.report.write import Results, claims_json, write_results
-from notsodeep.papers.runner import Outcome, Progress, run
+from notsodeep.papers.runner import Outcome, RunProgress, run
 from notsodeep.runtime.files import output_folder
 from notsodeep.runtime.progress import bar
 
@@ -145,13 +145,13 @@ class _Left(ProgressColumn):
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
+def _shown() -> Iterator[Callable[[RunProgress], None]]:
     """Show a bar on a terminal; elsewhere print a line per experiment and every half minute."""
     with bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Left()) as progress:
         task = progress.add_task("", total=None, until=None)
         said: dict[str, Any] = {"at": -_SAID_EVERY, "experiment": ""}
 
-        def show(now: Progress) -> None:
+        def show(now: RunProgress) -> None:
             doing = ", ".join(str(now.doing[key]) for key in _SHOWN if key in now.doing) if now.doing else "done"
             until = time.monotonic() + now.remaining if now.doing else None
             progress.update(task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, until=until)

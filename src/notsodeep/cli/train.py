@@ -129,26 +129,10 @@ def train_command(
         network = _network(model, net, task, width, family=family, well_posed=well_posed, draw=draw)
         if not going_on:
             say("fitting the readout")
-            ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
-            rows.append({"trained": "readout", "ridge": ridge} | _scores(network, task))
-            if epochs and not task.y.is_floating_point():
-                scale_to_logits(network, Batches(task.x, task.y, 1024, draw))
+            rows.append(_fit_readout(network, task, draw if epochs else None))
     if epochs:
-        if not 0.0 < rate < float("inf"):
-            raise BadInput(f"--rate must be a positive number, got {rate:g}.")
-        training, validation = _held_out(task, patience, seed)
-        with noted(), _advised(rate):
-            history = fit(
-                network,
-                Batches(*training, batch, draw),
-                epochs,
-                optimiser=_OPTIMISERS[optimiser](network.parameters(), lr=rate),
-                validation=validation,
-                patience=patience,
-                checkpoint=checkpoint,
-                resume=resume,
-            )
-        rows.append({"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task))
+        descent = _Descent(epochs, optimiser, rate, batch, patience)
+        rows.append(descent.run(network, task, seed, draw, checkpoint=checkpoint, resume=resume))
     record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": measure(task.y)}
     record |= {"results": rows, "seconds": round(time.perf_counter() - started, 1)}
     if out is not None:
@@ -156,6 +140,38 @@ def train_command(
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     (print_json if as_json else _print)(record)
+
+
+def _fit_readout(network: DEQ | ENN, task: Task, draw: torch.Generator | None) -> dict[str, Any]:
+    """Fit the readout in closed form, scaled to logits where `draw` says that training follows, and score it before that."""
+    assert task.y is not None
+    ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
+    row = {"trained": "readout", "ridge": ridge} | _scores(network, task)
+    if draw is not None and not task.y.is_floating_point():
+        scale_to_logits(network, Batches(task.x, task.y, 1024, draw))
+    return row
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """How all weights are trained."""
+
+    epochs: int
+    optimiser: Optimiser
+    rate: float
+    batch: int
+    patience: int | None
+
+    def run(self, network: DEQ | ENN, task: Task, seed: int, draw: torch.Generator, **saved: Any) -> dict[str, Any]:
+        """Train the network, and score it; `saved` are the checkpoint and whether to resume."""
+        if not 0.0 < self.rate < float("inf"):
+            raise BadInput(f"--rate must be a positive number, got {self.rate:g}.")
+        training, validation = _held_out(task, self.patience, seed)
+        optimiser = _OPTIMISERS[self.optimiser](network.parameters(), lr=self.rate)
+        saved |= {"optimiser": optimiser, "validation": validation, "patience": self.patience}
+        with noted(), _advised(self.rate):
+            history = fit(network, Batches(*training, self.batch, draw), self.epochs, **saved)
+        return {"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task)
 
 
 def _print(record: dict[str, Any]) -> None:

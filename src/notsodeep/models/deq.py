@@ -255,7 +255,7 @@ def _differ(now: Tensor, start: Tensor | None) -> bool:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Factors:
     """φ as applied, and the factors of A, of B and of φ's value."""
 
     phi: Map
@@ -264,14 +264,14 @@ class _Form:
     output: float
 
 
-def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Form:
+def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Factors:
     if isinstance(net, Stacked):
         if net.width != width:
             raise BadInput(f"The blocks of this network have {net.width} units together; width = {width} does not fit.")
-        return _Form(net.apply, 1.0, 1.0, 1.0)
+        return _Factors(net.apply, 1.0, 1.0, 1.0)
     if not isinstance(net, Implicit):
         raise BadInput(f"DEQ takes an Implicit network, got {type(net).__name__}; an ENN takes an Explicit one.")
     root = math.sqrt(width)
     with torch.device("cpu"):  # the offset is a number, on whatever device the weights are made
         phi = net.centred(tau0).phi
-    return _Form(phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)
+    return _Factors(phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)

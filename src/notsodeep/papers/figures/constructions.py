@@ -91,8 +91,8 @@ def _pieces_caption(records: Sequence[Record]) -> str:
 
 
 def steep_drawings(records: Sequence[Record]) -> list[Drawing]:
-    own = of_kind(records, "constructed")
-    errors = {(int(r.config["dimension"]), int(r.config["N"])): float(r.values["error"]) for r in own}
+    found = of_kind(records, "constructed")
+    errors = {(int(r.config["dimension"]), int(r.config["N"])): float(r.values["error"]) for r in found}
     if not errors:
         return []
     figure, axes = panels(1, 1, 6.4, 4.2)

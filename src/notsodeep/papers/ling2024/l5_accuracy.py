@@ -18,7 +18,7 @@ from notsodeep.models.training.readout import BATCH, RIDGES, fit_readout, in_bat
 from notsodeep.papers.experiment import Experiment, Values, from_config
 from notsodeep.papers.ling2024 import l5_width
 from notsodeep.papers.ling2024.l5_claims import claims, notes
-from notsodeep.papers.ling2024.l5_width import FiniteUnit, InfiniteUnit, Training, Unit
+from notsodeep.papers.ling2024.l5_width import FiniteUnit, InfiniteUnit, ReadoutTraining, Unit
 from notsodeep.papers.ling2024.rivals import load_task, networks
 
 _RATES = {"cifar10-vgg19": 0.1}  # of SGD; 1 elsewhere
@@ -26,7 +26,7 @@ _TRAINED_RATE = 1e-2  # of Adam
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Training):
+class Config(ReadoutTraining):
     """Settings; `trained_epochs` = 0 leaves out the training of all weights."""
 
     data: tuple[str, ...] = ("mnist", "fashion-mnist", "cifar10-vgg19")

@@ -11,7 +11,7 @@ from typing import Any
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Records
 from notsodeep.papers.records import Record, of_one_run
-from notsodeep.papers.statistics import Estimate, format_number, mean, over_seeds, signed
+from notsodeep.papers.statistics import Interval, format_number, mean, over_seeds, signed
 
 LARGEST_WIDTH, SMALLEST_WIDTH = 2**12, 2**5
 ACCURACY: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
@@ -35,17 +35,17 @@ def comparable(records: Sequence[Record]) -> list[Record]:
     return of_one_run(records, ("kind", "data", "activation"), _RUN)
 
 
-def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Estimate]:
+def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Interval]:
     """Test accuracy by width, over the seeds; `how` the readout was found: sgd or ridge."""
     return _by_width(_of_kind(records, "width", data, activation), lambda accuracy: accuracy[how][network])
 
 
-def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Estimate]:
+def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Interval]:
     """Lead of the first network over the second, by width: seed by seed, because both saw the same samples."""
     return _by_width(records, lambda accuracy: accuracy[how][first] - accuracy[how][second])
 
 
-def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Estimate]:
+def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Interval]:
     found = over_seeds(records, lambda r: int(r.config["width"]), lambda r: value(r.values["accuracy"]))
     return {width: mean(values) for width, values in found.items()}
 
@@ -161,7 +161,7 @@ def _trained(row: _Row) -> list[Claim]:
     return [row.claim("trained", claim, text, by["deq"].spelt(".4f", "seed"), close)]
 
 
-def _shown_width(by_width: dict[int, Estimate]) -> int:
+def _shown_width(by_width: dict[int, Interval]) -> int:
     """The paper's largest width if it was run, else our largest."""
     return LARGEST_WIDTH if LARGEST_WIDTH in by_width else max(by_width)
 

@@ -30,7 +30,7 @@ from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Values
 from notsodeep.papers.records import Record, of_kind, of_one_run
-from notsodeep.papers.statistics import Estimate, format_number, mean
+from notsodeep.papers.statistics import Interval, format_number, mean
 from notsodeep.separation.targets import BOOLEAN_TARGETS, Sawtooth, Steep, Target
 
 _SETTINGS = ("samples", "steps", "rate", "bound", "seeds")
@@ -190,7 +190,7 @@ def _each(function: Any, x: Tensor) -> Tensor:
     return values
 
 
-def losses(values: Values, of: str = "test") -> Estimate | None:
+def losses(values: Values, of: str = "test") -> Interval | None:
     """The mean loss over the networks that did not diverge; None if all did."""
     known = [value for value in values[of] if value is not None]
     return mean(known) if known else None
@@ -248,7 +248,7 @@ def spelt_paper(deq: float | None, others: Mapping[str, float]) -> str:
     return f"{format_number(deq)} against {', '.join(f'{name} {format_number(loss)}' for name, loss in others.items())}"
 
 
-def _spelt(found: Estimate | None) -> str:
+def _spelt(found: Interval | None) -> str:
     if found is None:
         return "diverged"
     return f"{format_number(found.value)} ± {format_number(found.half_width)}"
