@@ -9,8 +9,19 @@ import torch
 
 import notsodeep as nsd
 from notsodeep import separation as sep
-from notsodeep.advice.evidence import Evidence, LeftOut, _folds, _neighbour_mean, _Spectrum, _with_constant, evidence
+from notsodeep.advice.evidence import (
+    Evidence,
+    LeftOut,
+    _energy,
+    _folds,
+    _kernel_error,
+    _neighbour_mean,
+    _steps,
+    _with_constant,
+    evidence,
+)
 from notsodeep.data.targets import Targets
+from notsodeep.linalg.ridge import KernelSpectrum
 
 
 def generator(seed=0):
@@ -39,18 +50,19 @@ def noise():
     return evidence(gaussian(300, 20), gaussian(300, 1, seed=1))
 
 
-def test_folds_left_out_at_once_are_thoseleft_out_one_by_one():
+def test_folds_left_out_at_once_are_those_left_out_one_by_one():
     x, t = gaussian(43, 4), gaussian(43, 2, seed=1)
     kernel = nsd.tangent_kernel(nsd.Implicit("relu", var_a=0.2), x)
-    spectrum = _Spectrum.of(kernel, t - t.mean(0))
-    at = min((10.0**k for k in range(-10, 4)), key=spectrum.left_out_one_by_one) * float(kernel.diagonal().mean())
+    t = t - t.mean(0)
+    spectrum = KernelSpectrum.of(kernel, t)
+    at = spectrum.best_level([10.0**k for k in range(-10, 4)])
     errors = []
     for fold in _folds(43):
         rest = [i for i in range(43) if not fold.start <= i < fold.stop]
         inside = kernel[rest][:, rest] + at * torch.eye(len(rest), dtype=torch.float64)
-        out = kernel[fold][:, rest] @ torch.linalg.solve(inside, spectrum.targets[rest])
-        errors.append(float((out - spectrum.targets[fold]).square().sum() / spectrum.targets[fold].square().sum()))
-    found = spectrum.error()
+        out = kernel[fold][:, rest] @ torch.linalg.solve(inside, t[rest])
+        errors.append(float((out - t[fold]).square().sum() / t[fold].square().sum()))
+    found = _kernel_error(spectrum, t)
     assert found.mean == pytest.approx(np.mean(errors), rel=1e-8)
     assert found.standard_error == pytest.approx(np.std(errors, ddof=1) / math.sqrt(5), rel=1e-8)
 
@@ -63,11 +75,11 @@ def test_folds_are_all_samples_once(n):
 
 def test_the_spectrum_of_a_label_along_one_direction():
     values = torch.tensor([8.0, 4.0, 2.0, 1.0], dtype=torch.float64)
-    spectrum = _Spectrum.of(torch.diag(values), torch.eye(4, dtype=torch.float64)[:, 2:3])
-    torch.testing.assert_close(spectrum.energy, torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64))
-    assert spectrum.steps() == pytest.approx(math.log(10.0) / 2.0 * 8.0 / 2.0, rel=0.13)  # e^(−2tλ/λ_1) = 1/10
-    flat = _Spectrum.of(torch.diag(torch.tensor([1.0, 0.0], dtype=torch.float64)), torch.eye(2, dtype=torch.float64))
-    assert flat.steps() == math.inf
+    spectrum = KernelSpectrum.of(torch.diag(values), torch.eye(4, dtype=torch.float64)[:, 2:3])
+    torch.testing.assert_close(_energy(spectrum), torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=torch.float64))
+    assert _steps(spectrum) == pytest.approx(math.log(10.0) / 2.0 * 8.0 / 2.0, rel=0.13)  # e^(−2tλ/λ_1) = 1/10
+    flat = KernelSpectrum.of(torch.diag(torch.tensor([1.0, 0.0], dtype=torch.float64)), torch.eye(2, dtype=torch.float64))
+    assert _steps(flat) == math.inf
 
 
 def test_a_neighbour_is_never_the_sample_itself():

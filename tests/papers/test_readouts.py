@@ -7,10 +7,10 @@ from torch.nn import functional
 
 from notsodeep import DEQ, ENN, Implicit, conjugate_kernel
 from notsodeep.kernels.compare import best_scaled_gap
+from notsodeep.linalg.ridge import KernelSpectrum
 from notsodeep.models.training.readout import RIDGES
-from notsodeep.papers.ling2024.l5_accuracy import _best_level
 from notsodeep.papers.ling2024.l5_width import _by_ridge, _prediction_gaps
-from notsodeep.papers.ling2024.rivals import Task, best_factor, networks
+from notsodeep.papers.ling2024.rivals import ImageTask, best_factor, networks
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def features():
     y = torch.randint(3, (300,), generator=draw)
     z = {name: torch.randn(300, 12, generator=draw) + functional.one_hot(y, 12) for name in ("deq", "matched", "deq_again")}
     z["plain"] = 0.5 * z["deq"]
-    return z, Task(torch.zeros(200, 1), y[:200], torch.zeros(100, 1), y[200:])
+    return z, ImageTask(torch.zeros(200, 1), y[:200], torch.zeros(100, 1), y[200:])
 
 
 def test_a_rescaled_network_is_its_features_times_the_root(features):
@@ -47,7 +47,7 @@ def test_leave_one_out_is_leaving_one_out():
         return total
 
     levels = [ridge * float(gram.diagonal().mean()) for ridge in RIDGES]
-    assert _best_level(gram, wanted) == pytest.approx(min(levels, key=error))
+    assert KernelSpectrum.of(gram, wanted).best_level(RIDGES) == pytest.approx(min(levels, key=error))
 
 
 def test_the_best_factor_is_that_of_the_exact_kernels():

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import Estimate, format_number, line, mean, over_seeds, signed, slope
+from notsodeep.papers.statistics import Interval, format_number, line, mean, over_seeds, signed, slope
 
 
 def test_mean_has_student_s_interval():
@@ -66,11 +66,11 @@ def test_a_line_is_scipy_s():
 
 
 def test_an_interval_lies_above_another():
-    low, high = Estimate(1.0, 0.1, 3), Estimate(1.3, 0.1, 3)
+    low, high = Interval(1.0, 0.1, 3), Interval(1.3, 0.1, 3)
     assert high.above(low)
     assert not low.above(high)
-    assert not Estimate(1.3, 0.2, 3).above(low)
-    assert not Estimate(9.0, math.nan, 1).above(low)
+    assert not Interval(1.3, 0.2, 3).above(low)
+    assert not Interval(9.0, math.nan, 1).above(low)
 
 
 def test_numbers_over_seeds_are_in_order():

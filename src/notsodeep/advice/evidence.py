@@ -21,7 +21,7 @@ from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
-from notsodeep.linalg.ridge import left_out_error
+from notsodeep.linalg.ridge import KernelSpectrum
 from notsodeep.matching.design import design
 from notsodeep.theory.architecture import Explicit, Implicit
 
@@ -183,7 +183,8 @@ def evidence(
     explicit = design(net, inputs[:_DESIGN_SAMPLES], tau0=1.0).explicit
     deq, matched = exact_kernels(net, inputs, tau0=1.0), exact_kernels(explicit, inputs)
     few = slice(min(n, _SCALED_GAP_SAMPLES))
-    deq_spectrum, matched_spectrum = (_Spectrum.of(kernels.tangent, wanted) for kernels in (deq, matched))
+    deq_spectrum, matched_spectrum = (KernelSpectrum.of(kernels.tangent, wanted) for kernels in (deq, matched))
+    energy = _energy(deq_spectrum)
     distances = torch.cdist(used, used).fill_diagonal_(math.inf)
     disagreement, steepness = _between_neighbours(distances, wanted)
     early = slice(min(n, _METRIC_SAMPLES))
@@ -200,11 +201,11 @@ def evidence(
         largest_feature=float(used.square().mean(0).max()),
         conjugate_gap=relative_gap(deq.conjugate, matched.conjugate),
         tangent_gap=best_scaled_gap(deq.tangent[few, few], matched.tangent[few, few])[0],
-        head_energy=float(deq_spectrum.energy[math.isqrt(n) - 1]),
-        directions=(int((deq_spectrum.energy < FITTED).sum()) + 1) / n,
-        steps=deq_spectrum.steps(),
-        deq=deq_spectrum.error(),
-        matched=matched_spectrum.error(),
+        head_energy=float(energy[math.isqrt(n) - 1]),
+        directions=(int((energy < FITTED).sum()) + 1) / n,
+        steps=_steps(deq_spectrum),
+        deq=_kernel_error(deq_spectrum, wanted),
+        matched=_kernel_error(matched_spectrum, wanted),
         deq_half=_kernel_error_of(deq.tangent, wanted, n // 2),
         deq_quarter=_kernel_error_of(deq.tangent, wanted, n // 4),
         neighbours=_left_out(lambda old, new: _neighbour_mean(distances, wanted, old, new), wanted),
@@ -215,63 +216,40 @@ def evidence(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Spectrum:
-    """K = UΛUᵀ, largest first, and UᵀT of centred targets T (n, K)."""
+def _energy(spectrum: KernelSpectrum) -> Tensor:
+    """Σ_{j ≤ k} ‖u_jᵀT‖²/‖T‖² over the k leading directions, (n,)."""
+    total = spectrum.along.flip(0).square().sum(1).cumsum(0)
+    return total / total[-1]
 
-    values: Tensor
-    vectors: Tensor
-    targets: Tensor
-    along: Tensor
 
-    @classmethod
-    def of(cls, kernel: Tensor, targets: Tensor) -> _Spectrum:
-        values, vectors = (part.flip(-1) for part in torch.linalg.eigh(kernel))
-        return cls(values.clamp(min=0.0), vectors, targets, vectors.T @ targets)
+def _steps(spectrum: KernelSpectrum) -> float:
+    """The least t with Σ_k e^(−2tλ_k/λ_1) ‖u_kᵀT‖² ≤ ‖T‖²/10: gradient flow in steps of 1/λ_1."""
+    rates, energy = spectrum.values / spectrum.values[-1], spectrum.along.square().sum(1)
+    times = torch.logspace(-1, 12, 261, dtype=torch.float64)  # within 12 %
+    left = torch.exp(-2.0 * times[:, None] * rates) @ energy / energy.sum()
+    reached = times[left <= 1.0 - FITTED]
+    return float(reached[0]) if len(reached) else math.inf
 
-    @property
-    def energy(self) -> Tensor:
-        """Σ_{j ≤ k} ‖u_jᵀT‖²/‖T‖², (n,)."""
-        total = self.along.square().sum(1).cumsum(0)
-        return total / total[-1]
 
-    def steps(self) -> float:
-        """The least t with Σ_k e^(−2tλ_k/λ_1) ‖u_kᵀT‖² ≤ ‖T‖²/10: gradient flow in steps of 1/λ_1."""
-        rates, energy = self.values / self.values[0], self.along.square().sum(1)
-        times = torch.logspace(-1, 12, 261, dtype=torch.float64)  # within 12 %
-        left = torch.exp(-2.0 * times[:, None] * rates) @ energy / energy.sum()
-        reached = times[left <= 1.0 - FITTED]
-        return float(reached[0]) if len(reached) else math.inf
+def _kernel_error(spectrum: KernelSpectrum, targets: Tensor) -> LeftOut:
+    """The error of ridge regression with each fold in turn left out.
 
-    def error(self) -> LeftOut:
-        """The error of ridge regression with each fold in turn left out.
-
-        With A = K + λI the error on a fold b, without it, is [(A⁻¹)_bb]⁻¹ (A⁻¹T)_b: one decomposition of K serves all
-        folds and ridges. λ is the one of the smallest leave-one-out error, (A⁻¹T)_i/(A⁻¹)_ii.
-        """
-        shrink = self._shrink(min(RIDGES, key=self.left_out_one_by_one))
-        errors = []
-        for fold in _folds(len(self.targets)):
-            own = self.vectors[fold] * shrink
-            missed = torch.linalg.solve(own @ self.vectors[fold].T, own @ self.along)
-            errors.append(_relative(missed, self.targets[fold]))
-        return LeftOut.of(errors)
-
-    def coefficients(self, ridge: float) -> Tensor:
-        """(K + λI)⁻¹ T, (n, K)."""
-        return self.vectors @ (self._shrink(ridge)[:, None] * self.along)
-
-    def _shrink(self, ridge: float) -> Tensor:
-        return 1.0 / (self.values + ridge * self.values.mean())
-
-    def left_out_one_by_one(self, ridge: float) -> float:
-        return left_out_error(self.coefficients(ridge), self.vectors.square() @ self._shrink(ridge))
+    With A = K + λI the error on a fold b, without it, is [(A⁻¹)_bb]⁻¹ (A⁻¹T)_b: one decomposition of K serves all folds and
+    ridges. λ is the one of the smallest leave-one-out error.
+    """
+    shrink = spectrum.shrink(spectrum.best_level(RIDGES))
+    errors = []
+    for fold in _folds(len(targets)):
+        own = spectrum.vectors[fold] * shrink
+        missed = torch.linalg.solve(own @ spectrum.vectors[fold].T, own @ spectrum.along)
+        errors.append(_relative(missed, targets[fold]))
+    return LeftOut.of(errors)
 
 
 def _kernel_error_of(kernel: Tensor, targets: Tensor, count: int) -> LeftOut:
     """The error with the first `count` samples only, which are in random order."""
-    few = slice(max(FOLDS, count))
-    return _Spectrum.of(kernel[few, few], _centred(targets[few])).error()
+    few, some = slice(max(FOLDS, count)), _centred(targets[: max(FOLDS, count)])
+    return _kernel_error(KernelSpectrum.of(kernel[few, few], some), some)
 
 
 def _left_out(predict: Predict, targets: Tensor) -> LeftOut:
@@ -344,8 +322,8 @@ def _learnt_metric(x: Tensor, targets: Tensor, old: Tensor, new: Tensor) -> Tens
 
 def _laplace_fit(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     kernel = torch.exp(-torch.cdist(z, z) / math.sqrt(2.0))
-    spectrum = _Spectrum.of(kernel, targets)
-    return kernel, spectrum.coefficients(min(_METRIC_RIDGES, key=spectrum.left_out_one_by_one))
+    spectrum = KernelSpectrum.of(kernel, targets)
+    return kernel, spectrum.coefficients(spectrum.best_level(_METRIC_RIDGES))
 
 
 def _at_unit_size(z: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.approximation.interval import student
+from notsodeep.approximation.interval import half_width
 from notsodeep.arguments import count
 from notsodeep.arrays import Array, label_array, samples
 from notsodeep.data.standardiser import Standardiser
@@ -72,10 +72,7 @@ class Runner:
     @property
     def half_width(self) -> float:
         """Half of Student's 95 % interval over the seeds; infinite for one seed."""
-        n = len(self.losses)
-        if n < 2:
-            return math.inf
-        return student(n - 1) * float(np.std(self.losses, ddof=1)) / math.sqrt(n)
+        return half_width(self.losses) if len(self.losses) > 1 else math.inf
 
     @property
     def low(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dash import Dash, Input, Output, State as Given, ctx, no_update
@@ -75,51 +75,73 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
     )
     def choose(search: str, token: str, *values: Any) -> tuple[Any, ...]:
         *chosen, before = values
-        given = dict(zip(FIELDS, chosen, strict=True))
         linked = ctx.triggered_id in (None, "url")
-        if linked:
-            state, wrong = parse(search or "")
-            wrong = {name: f"Of the link: {sentence} Left as the page opens." for name, sentence in wrong.items()}
-            rows, most = _samples(explorer, state.data, state.upload)
-            state = replace(state, n=min(state.n, most))
-            given = _controls(state)
-        else:
-            rows, most = _samples(explorer, given["data"], token)
-            given["n"] = min(given["n"], most)
-            state, wrong = checked(_fields(given, token))
-        # A wrong part of a link gets its default; a wrong control stays, and so do the results.
-        kept = bool(wrong) and not linked
-        typed = given["activation"] == TYPED
+        given = dict(zip(FIELDS, chosen, strict=True))
+        choice = _Choice.of_link(explorer, search or "") if linked else _Choice.of_controls(explorer, given, token)
+        return choice.outputs((before or {}).get("page") or secrets.token_hex(8))
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A state, the controls that show it, and a sentence for each field that is wrong."""
+
+    state: State
+    given: dict[str, Any]
+    wrong: dict[str, str]
+    rows: float
+    """samples of an uploaded file, else infinite"""
+    most: int
+    """largest n of the slider"""
+    kept: bool = False
+    """whether the last results stay, as a wrong control does; a wrong part of a link gets its default instead"""
+
+    @classmethod
+    def of_link(cls, explorer: Explorer, search: str) -> _Choice:
+        state, wrong = parse(search)
+        wrong = {name: f"Of the link: {sentence} Left as the page opens." for name, sentence in wrong.items()}
+        rows, most = _samples(explorer, state.data, state.upload)
+        state = replace(state, n=min(state.n, most))
+        return cls(state, _controls(state), wrong, rows, most)
+
+    @classmethod
+    def of_controls(cls, explorer: Explorer, given: dict[str, Any], token: str) -> _Choice:
+        rows, most = _samples(explorer, given["data"], token)
+        given = given | {"n": min(given["n"], most)}
+        state, wrong = checked(_fields(given, token))
         if given["linked"]:  # the other slider follows
             given["var_b"] = _one_less(given["var_a"])
-        shown = {
-            "var_a": f"{given['var_a']:g}",
-            "var_b": f"{max(1.0 - given['var_a'], 0.0):g}" if given["linked"] else f"{given['var_b']:g}",
-            **{name: f"{given[name]:g}" for name in ("separation", "spread", "n", "p")},
-        }
-        if rows <= given["n"]:
-            shown["n"] = f"{rows}, all"
+        return cls(state, given, wrong, rows, most, kept=bool(wrong))
+
+    def outputs(self, page: str) -> tuple[Any, ...]:
+        """The outputs of the callback, in its order."""
+        given, query = self.given, self.state.query
+        here = {name: text for name, text in self.wrong.items() if name in MESSAGES}
         mixture = SHOWN if given["data"] == "mixture" else HIDDEN
+        numbers = self._numbers()
         return (
-            {
-                "query": state.query,
-                "wrong": {k: v for k, v in wrong.items() if k in MESSAGES},
-                "kept": kept,
-                "page": (before or {}).get("page") or secrets.token_hex(8),
-            },
-            no_update if kept else state.query,
-            no_update if kept else state.upload,
+            {"query": query, "wrong": here, "kept": self.kept, "page": page},
+            no_update if self.kept else query,
+            no_update if self.kept else self.state.upload,
             *(given[name] for name in FIELDS),
-            *(shown[name] for name in RANGES),
-            SHOWN if typed else HIDDEN,
+            *(numbers[name] for name in RANGES),
+            SHOWN if given["activation"] == TYPED else HIDDEN,
             mixture,
             SHOWN if given["data"] == "upload" else HIDDEN,
             mixture,
             bool(given["linked"]),
-            most,
-            most <= RANGES["n"].low,
-            " ".join(v for k, v in wrong.items() if k not in MESSAGES),
+            self.most,
+            self.most <= RANGES["n"].low,
+            " ".join(text for name, text in self.wrong.items() if name not in MESSAGES),
         )
+
+    def _numbers(self) -> dict[str, str]:
+        """The number next to each slider."""
+        shown = {name: f"{self.given[name]:g}" for name in RANGES}
+        if self.given["linked"]:
+            shown["var_b"] = f"{max(1.0 - self.given['var_a'], 0.0):g}"
+        if self.rows <= self.given["n"]:
+            shown["n"] = f"{self.rows}, all"
+        return shown
 
 
 def _fields(given: dict[str, Any], token: str) -> dict[str, Any]:

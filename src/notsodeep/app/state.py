@@ -21,6 +21,7 @@ NAMED = (
 DATA = {"mixture": "Gaussian mixture", "digits": "digits", "mnist": "MNIST", "upload": "your file"}
 FAMILY_NAMES = ("auto", *FAMILIES, "hermite")
 KERNELS = {"conjugate": "CK", "tangent": "NTK"}
+_loaded = lru_cache(maxsize=8)(load)
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,6 @@ class State:
     def dataset(self) -> Dataset:
         """The samples; not for uploads."""
         return _loaded(self.spec)
-
-
-@lru_cache(maxsize=8)
-def _loaded(spec: str) -> Dataset:
-    return load(spec)
 
 
 def parse(query: str) -> tuple[State, dict[str, str]]:

@@ -18,8 +18,9 @@ from notsodeep.errors import BadInput
 from notsodeep.papers.experiment import Experiment
 from notsodeep.papers.records import Store
 from notsodeep.papers.registry import EXPERIMENTS, chosen, of_command
+from notsodeep.papers.report.words import duration
 from notsodeep.papers.report.write import Results, claims_json, write_results
-from notsodeep.papers.runner import Outcome, Progress, run
+from notsodeep.papers.runner import Outcome, RunProgress, run
 from notsodeep.runtime.files import output_folder
 from notsodeep.runtime.progress import bar
 
@@ -140,32 +141,26 @@ class _Left(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         until = task.fields["until"]
-        return Text("" if until is None else f"about {_duration(max(until - time.monotonic(), 1.0))} left")
+        return Text("" if until is None else f"about {duration(max(until - time.monotonic(), 1.0))} left")
 
 
 @contextmanager
-def _shown() -> Iterator[Callable[[Progress], None]]:
+def _shown() -> Iterator[Callable[[RunProgress], None]]:
     """Show a bar on a terminal; elsewhere print a line per experiment and every half minute."""
     with bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Left()) as progress:
         task = progress.add_task("", total=None, until=None)
         said: dict[str, Any] = {"at": -_SAID_EVERY, "experiment": ""}
 
-        def show(now: Progress) -> None:
+        def show(now: RunProgress) -> None:
             doing = ", ".join(str(now.doing[key]) for key in _SHOWN if key in now.doing) if now.doing else "done"
             until = time.monotonic() + now.remaining if now.doing else None
             progress.update(task, description=f"{now.experiment} {doing}", completed=now.done, total=now.total, until=until)
             late = time.monotonic() - said["at"] > _SAID_EVERY or now.experiment != said["experiment"]
             if progress.disable and now.doing and late:
-                err.print(f"{now.experiment}: {now.done} of {now.total} done, about {_duration(now.remaining)} left ({doing})")
+                err.print(f"{now.experiment}: {now.done} of {now.total} done, about {duration(now.remaining)} left ({doing})")
                 said.update(at=time.monotonic(), experiment=now.experiment)
 
         yield show
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _end_if_left_out(outcome: Outcome) -> None:

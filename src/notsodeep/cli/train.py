@@ -18,7 +18,7 @@ from torch import Tensor
 
 from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.data.sources import Dataset, load_split
+from notsodeep.data.sources import load_split
 from notsodeep.data.standardiser import rounded_tau0
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.matching.design import design
@@ -56,30 +56,33 @@ class Task:
 def load_task(spec: str, standardise: bool | None, labels: str | None, seed: int, need_labels: bool = True) -> Task:
     """The data of `spec` in two parts, with labels that a network can learn."""
     split = load_split(spec, standardise, labels, seed=seed)
-    if split.train.y is None or split.test.y is None:
+    train, test = split.train, split.test
+    y, test_y, outputs = train.y, test.y, 0
+    if y is None or test_y is None:
         if need_labels:
             raise BadInput(f"{spec!r} has no labels to learn; say where they are with --labels.")
-        return _task(split.train, split.test, None, None, 0)
-    if split.train.y.is_floating_point():
-        y, test_y = (part.float().reshape(len(part), -1) for part in (split.train.y, split.test.y))
+    elif y.is_floating_point():
+        y, test_y = (part.float().reshape(len(part), -1) for part in (y, test_y))
+        outputs = y.shape[1]
         if bool((y == y[0]).all()):
             raise BadInput(f"Every label of {spec!r} is the same number: there is nothing to predict.")
-        return _task(split.train, split.test, y, test_y, y.shape[1])
-    classes = split.train.y.unique()
-    if len(classes) < 2:
-        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
-    unseen = ~torch.isin(split.test.y, classes)
-    if bool(unseen.any()):
-        raise BadInput(
-            f"Class {int(split.test.y[unseen][0])} of {spec!r} is among the test samples only; it has too few samples to learn."
-        )
-    y, test_y = (torch.searchsorted(classes, part) for part in (split.train.y, split.test.y))
-    return _task(split.train, split.test, y, test_y, len(classes))
-
-
-def _task(train: Dataset, test: Dataset, y: Tensor | None, test_y: Tensor | None, outputs: int) -> Task:
+    else:
+        y, test_y, outputs = _numbered(y, test_y, spec)
     description = f"{train.description}; {len(test.x)} to test on"
     return Task(train.x.float(), y, test.x.float(), test_y, outputs, description)
+
+
+def _numbered(y: Tensor, test_y: Tensor, spec: str) -> tuple[Tensor, Tensor, int]:
+    """Classes as 0 … K − 1, and K."""
+    classes = y.unique()
+    if len(classes) < 2:
+        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
+    unseen = ~torch.isin(test_y, classes)
+    if bool(unseen.any()):
+        raise BadInput(
+            f"Class {int(test_y[unseen][0])} of {spec!r} is among the test samples only; it has too few samples to learn."
+        )
+    return torch.searchsorted(classes, y), torch.searchsorted(classes, test_y), len(classes)
 
 
 @app.command("train")
@@ -126,26 +129,10 @@ def train_command(
         network = _network(model, net, task, width, family=family, well_posed=well_posed, draw=draw)
         if not going_on:
             say("fitting the readout")
-            ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
-            rows.append({"trained": "readout", "ridge": ridge} | _scores(network, task))
-            if epochs and not task.y.is_floating_point():
-                scale_to_logits(network, Batches(task.x, task.y, 1024, draw))
+            rows.append(_fit_readout(network, task, draw if epochs else None))
     if epochs:
-        if not 0.0 < rate < float("inf"):
-            raise BadInput(f"--rate must be a positive number, got {rate:g}.")
-        training, validation = _held_out(task, patience, seed)
-        with noted(), _advised(rate):
-            history = fit(
-                network,
-                Batches(*training, batch, draw),
-                epochs,
-                optimiser=_OPTIMISERS[optimiser](network.parameters(), lr=rate),
-                validation=validation,
-                patience=patience,
-                checkpoint=checkpoint,
-                resume=resume,
-            )
-        rows.append({"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task))
+        descent = _Descent(epochs, optimiser, rate, batch, patience)
+        rows.append(descent.run(network, task, seed, draw, checkpoint=checkpoint, resume=resume))
     record = {"data": task.description, "network": f"{network.net}", "width": width, "measure": measure(task.y)}
     record |= {"results": rows, "seconds": round(time.perf_counter() - started, 1)}
     if out is not None:
@@ -153,6 +140,38 @@ def train_command(
     if checkpoint is not None:
         checkpoint.unlink(missing_ok=True)
     (print_json if as_json else _print)(record)
+
+
+def _fit_readout(network: DEQ | ENN, task: Task, draw: torch.Generator | None) -> dict[str, Any]:
+    """Fit the readout in closed form, scaled to logits where `draw` says that training follows, and score it before that."""
+    assert task.y is not None
+    ridge = fit_readout(network, Batches(task.x, task.y, 1024)).ridge
+    row = {"trained": "readout", "ridge": ridge} | _scores(network, task)
+    if draw is not None and not task.y.is_floating_point():
+        scale_to_logits(network, Batches(task.x, task.y, 1024, draw))
+    return row
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """How all weights are trained."""
+
+    epochs: int
+    optimiser: Optimiser
+    rate: float
+    batch: int
+    patience: int | None
+
+    def run(self, network: DEQ | ENN, task: Task, seed: int, draw: torch.Generator, **saved: Any) -> dict[str, Any]:
+        """Train the network, and score it; `saved` are the checkpoint and whether to resume."""
+        if not 0.0 < self.rate < float("inf"):
+            raise BadInput(f"--rate must be a positive number, got {self.rate:g}.")
+        training, validation = _held_out(task, self.patience, seed)
+        optimiser = _OPTIMISERS[self.optimiser](network.parameters(), lr=self.rate)
+        saved |= {"optimiser": optimiser, "validation": validation, "patience": self.patience}
+        with noted(), _advised(self.rate):
+            history = fit(network, Batches(*training, self.batch, draw), self.epochs, **saved)
+        return {"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task)
 
 
 def _print(record: dict[str, Any]) -> None:

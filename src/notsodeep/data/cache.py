@@ -186,14 +186,10 @@ def md5_of(path: Path) -> str:
         if key not in _KNOWN:
             with path.open("rb") as stream:
                 # Against damage, not forgery: MD5 is the sum that the data sets' homes publish.
-                _KNOWN[key] = hashlib.file_digest(stream, _md5).hexdigest()
+                _KNOWN[key] = hashlib.file_digest(stream, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
     except OSError as error:
         raise BadInput(f"Cannot read {str(path)!r}: {error.strerror}.") from error
     return _KNOWN[key]
-
-
-def _md5() -> hashlib._Hash:
-    return hashlib.md5(usedforsecurity=False)
 
 
 class _Failed(Exception):

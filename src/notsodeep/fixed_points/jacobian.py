@@ -1,9 +1,9 @@
-"""The Jacobian of any f at a state: its spectral radius, and a penalty that keeps f contractive."""
+"""The Jacobian of any f at a state, or of a DEQ at its equilibria: spectral radius, and a penalty that keeps f contractive."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -11,9 +11,23 @@ from torch import Tensor
 from notsodeep.arguments import count, function, generator as checked_generator
 from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.graph import Graph
-from notsodeep.fixed_points.layout import HALF, Layout
+from notsodeep.fixed_points.layout import HALF, Layout, Map
 from notsodeep.fixed_points.progress import rows_depend
 from notsodeep.linalg.eigen import spectral_radii
+
+_BLOCK_ELEMENTS = 1 << 25
+_VECTORS = 100  # that are kept for every sample, about
+
+
+@runtime_checkable
+class Equilibrates(Protocol):
+    """A module that solves for its own states, such as a `DEQ`."""
+
+    width: int
+
+    def equilibria(self, x: Any, rows: int | None = None) -> Iterator[tuple[Map, Tensor]]:
+        """The module's map and its fixed points (n, width), for at most `rows` samples of x at a time."""
+        ...
 
 
 def spectral_radius(
@@ -24,8 +38,8 @@ def spectral_radius(
     Below 1 at a solution, steps z ← f(z) converge there, each by that factor in the end.
 
     Args:
-        f: The map.
-        z: A state: a tensor, or a nested tuple, list or dict of them.
+        f: The map, or a `DEQ`.
+        z: A state: a tensor, or a nested tuple, list or dict of them. Of a DEQ, the samples (n, p) that it solves for.
         samples: How many leading axes are independent, as for `fixed_point`: by default one, and none where rows turn out
             to depend on each other.
         generator: Draws the vector that the products begin with.
@@ -37,6 +51,10 @@ def spectral_radius(
         BadInput: f or z cannot be used, or autograd is off (inference mode).
     """
     generator = checked_generator(generator)
+    if isinstance(f, Equilibrates):
+        with torch.no_grad():
+            at = f.equilibria(z, max(1, _BLOCK_ELEMENTS // (_VECTORS * f.width)))
+            return torch.cat([spectral_radius(step, state, samples=1, generator=generator) for step, state in at])
     layout = _layout(f, z, samples)
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
@@ -59,8 +77,8 @@ def jacobian_penalty(f: Callable[[Any], Any], z: Any, *, probes: int = 1, genera
     """‖J‖_F²/d over the samples, d numbers each, by Hutchinson's estimate ‖Jᵀε‖², ε of N(0, I); differentiable, for a loss.
 
     Args:
-        f: The map.
-        z: A state, usually a solution; a gradient passes through it where it has one.
+        f: The map, or a `DEQ`.
+        z: A state, usually a solution; a gradient passes through it where it has one. Of a DEQ, the samples (n, p).
         probes: How many ε are averaged.
         generator: Draws ε.
 
@@ -73,6 +91,8 @@ def jacobian_penalty(f: Callable[[Any], Any], z: Any, *, probes: int = 1, genera
     Ref: Bai, Koltun & Kolter (2021).
     """
     probes, generator = count(probes, "probes"), checked_generator(generator)
+    if isinstance(f, Equilibrates):
+        f, z = next(f.equilibria(z))
     layout = _layout(f, z, 0)
     state = layout.pack(z)
     with torch.enable_grad():

@@ -74,7 +74,7 @@ def reset_deq(model: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
-class Method:
+class NamedSolver:
     """One of torchdeq's solvers with its budget, under torchdeq's names."""
 
     name: str
@@ -153,7 +153,7 @@ class Options:
                 raise BadInput(f"{name} must be a list of whole numbers, as in {name}=[10, 20]; got {given!r}.")
         self.states(self.f_max_iter)  # checks the rest
 
-    def forward(self, training: bool, solver_kwargs: Mapping[str, Any]) -> Method:
+    def forward(self, training: bool, solver_kwargs: Mapping[str, Any]) -> NamedSolver:
         """The solver of one call; arguments for another solver are ignored."""
         if not isinstance(solver_kwargs, Mapping):
             raise BadInput(f"solver_kwargs must be a dict, got {type(solver_kwargs).__name__}.")
@@ -169,7 +169,7 @@ class Options:
             if more.get(name) is not None:
                 count(more[name], name, least)
         _require_tau(more.get("tau", 1.0))
-        return Method(self.f_solver, int(more.pop("f_max_iter", budget)), self.f_tol, self.f_stop_mode, **more)
+        return NamedSolver(self.f_solver, int(more.pop("f_max_iter", budget)), self.f_tol, self.f_stop_mode, **more)
 
     def states(self, max_iter: int) -> list[tuple[int, int]]:
         """For each state of a training pass the steps that lead to it, and its phantom steps, 0 for the exact gradient."""
@@ -281,7 +281,7 @@ def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tenso
     return StateMap(lambda state: func(state) if isinstance(state, Tensor) else func(*state), layout, (), ()), z
 
 
-def _solve(f: Map, z: Tensor, method: Method, keep: Sequence[int] = ()) -> _Record:
+def _solve(f: Map, z: Tensor, method: NamedSolver, keep: Sequence[int] = ()) -> _Record:
     """Iterate z, (n, d), as far as `method` goes, without errors and without a gradient."""
     damped = method.tau != 1.0 and "fixed_point_iter" in method.name
     # torchdeq's plain steps are those of the damped map, whose residuals it reports; its Anderson is damped by itself.
@@ -299,7 +299,7 @@ def _solve(f: Map, z: Tensor, method: Method, keep: Sequence[int] = ()) -> _Reco
 class _Record:
     """f, with torchdeq's account of its evaluations: residuals, the `best` state so far, and the best after each of `keep`."""
 
-    def __init__(self, f: Map, z: Tensor, method: Method, keep: Sequence[int]) -> None:
+    def __init__(self, f: Map, z: Tensor, method: NamedSolver, keep: Sequence[int]) -> None:
         self.f, self.method, self.keep = f, method, keep
         self.best, self.kept = z, dict[int, Tensor]()
         self.dtype = torch.promote_types(z.dtype, torch.float32)
@@ -362,7 +362,7 @@ def _exact(step: Map, z: Tensor, options: Options, writer: Callable[[dict[str, T
             product = None if u is start else graph.pull(u)  # Jᵀ0 needs no product
             return g if product is None else product + g
 
-        method = Method(options.b_solver, options.b_max_iter, options.b_tol, options.b_stop_mode)
+        method = NamedSolver(options.b_solver, options.b_max_iter, options.b_tol, options.b_stop_mode)
         found = _solve(transposed, start, method)
         if writer is not None:
             writer(found.info())

@@ -62,7 +62,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     with torch.no_grad():
         z: Tensor = features(rows)
         conjugate = z @ z.T
-    outputs = _outputs(module, rows)
+        outputs = int(module(rows[:1]).shape[-1])
     with _exact_gradients(module):
         tangent = _tangent(module, weights, rows, outputs, block_bytes)
     readout = getattr(module, "out_features", None) is not None
@@ -102,11 +102,6 @@ def _tangent(module: nn.Module, weights: dict[str, nn.Parameter], rows: Tensor, 
                 if b != a:
                     tangent[b : b + size, a : a + size] += block.T
     return tangent
-
-
-def _outputs(module: nn.Module, rows: Tensor) -> int:
-    with torch.no_grad():
-        return int(module(rows[:1]).shape[-1])
 
 
 def _gradients(module: nn.Module, weights: dict[str, nn.Parameter]) -> Callable[[Tensor, int], Tensor]:

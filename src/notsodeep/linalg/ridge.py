@@ -38,13 +38,19 @@ class KernelSpectrum(_Spectrum):
 
     def coefficients(self, level: float) -> Tensor:
         """(K + λI)⁻¹ T, (n, K)."""
-        return self.vectors @ (self._shrink(level)[:, None] * self.along)
+        return self.vectors @ (self.shrink(level)[:, None] * self.along)
+
+    def best_level(self, ridges: Sequence[float]) -> float:
+        """λ = ridge·tr K/n with the smallest leave-one-out error."""
+        mean = float(self.values.mean())
+        return min((ridge * mean for ridge in ridges), key=self.left_out)
 
     def left_out(self, level: float) -> float:
         """`left_out_error` with λ = `level`."""
-        return left_out_error(self.coefficients(level), self._shares @ self._shrink(level))
+        return left_out_error(self.coefficients(level), self._shares @ self.shrink(level))
 
-    def _shrink(self, level: float) -> Tensor:
+    def shrink(self, level: float) -> Tensor:
+        """1/(Λ + λ), (n,)."""
         return 1.0 / (self.values + level)
 
     @cached_property

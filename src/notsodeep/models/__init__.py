@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from notsodeep._lazy import lazy
 
 if TYPE_CHECKING:
+    from notsodeep.fixed_points.jacobian import jacobian_penalty as jacobian_penalty, spectral_radius as spectral_radius
     from notsodeep.models.certificate import Certificate as Certificate
     from notsodeep.models.compile import Compiled as Compiled
     from notsodeep.models.export.onnx import to_onnx as to_onnx
-    from notsodeep.models.jacobian import jacobian_penalty as jacobian_penalty, spectral_radius as spectral_radius
     from notsodeep.models.universal import to_deq as to_deq, to_explicit as to_explicit
 
 __getattr__, __dir__, __all__ = lazy(__name__)

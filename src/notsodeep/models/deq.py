@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adj
 from notsodeep.fixed_points.affine import AffineStep
 from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph
 from notsodeep.fixed_points.implicit import equilibrium
+from notsodeep.fixed_points.layout import Map
 from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
@@ -29,7 +31,6 @@ from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
 
-Function = Callable[[Tensor], Tensor]
 _SUBJECT = Subject(
     "The equilibrium of the DEQ", " Or make the map contractive: a smaller var_a, or DEQ(well_posed='spectral')."
 )
@@ -165,6 +166,13 @@ class DEQ(nn.Module):
             found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, what=_SUBJECT)
             return replace(found, value=self._as_features(found.value, x))
 
+    def equilibria(self, x: Tensor, rows: int | None = None) -> Iterator[tuple[Map, Tensor]]:
+        """(s ↦ φ(W s + u), its fixed points √m z*) of the samples x, at most `rows` of them at a time."""
+        x = module_input(x, self.in_features, self.B, "DEQ").reshape(-1, self.in_features)
+        for part in x.split(rows or len(x)):
+            weight, u = self.terms(part)
+            yield partial(self.step, weight=weight, u=u), self.solve(part).value / self.form.output
+
     def features(self, x: Tensor) -> Tensor:
         """(…, m): z*."""
         x = module_input(x, self.in_features, self.B, "DEQ")
@@ -247,23 +255,23 @@ def _differ(now: Tensor, start: Tensor | None) -> bool:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _Factors:
     """φ as applied, and the factors of A, of B and of φ's value."""
 
-    phi: Function
+    phi: Map
     recurrent: float
     input: float
     output: float
 
 
-def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Form:
+def _form(net: Implicit | Stacked, width: int, tau0: float) -> _Factors:
     if isinstance(net, Stacked):
         if net.width != width:
             raise BadInput(f"The blocks of this network have {net.width} units together; width = {width} does not fit.")
-        return _Form(net.apply, 1.0, 1.0, 1.0)
+        return _Factors(net.apply, 1.0, 1.0, 1.0)
     if not isinstance(net, Implicit):
         raise BadInput(f"DEQ takes an Implicit network, got {type(net).__name__}; an ENN takes an Explicit one.")
     root = math.sqrt(width)
     with torch.device("cpu"):  # the offset is a number, on whatever device the weights are made
         phi = net.centred(tau0).phi
-    return _Form(phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)
+    return _Factors(phi, math.sqrt(net.var_a) / root, math.sqrt(net.var_b), 1.0 / root)

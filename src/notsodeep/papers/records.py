@@ -6,14 +6,14 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
@@ -130,7 +130,9 @@ class Store:
     def add(self, record: Record) -> None:
         path = self.path(record.experiment)
         output_folder(path.parent)
-        with open(path, "ab+") as file, _alone(file):
+        with open(path, "ab+") as file:
+            if fcntl is not None:  # half a line may be one that another process is writing
+                fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
             file.seek(0)
             _, rest = _whole_lines(file.read())
             if rest:  # half a line of a run that was killed
@@ -140,18 +142,15 @@ class Store:
             os.fsync(file.fileno())
 
 
-@contextmanager
-def _alone(file: IO[bytes]) -> Iterator[None]:
-    """Hold the file's lock: half a line may be one that another process is writing."""
-    if fcntl is not None:
-        fcntl.flock(file, fcntl.LOCK_EX)  # released when the file is closed
-    yield
-
-
 def _whole_lines(content: bytes) -> tuple[bytes, int]:
     """The complete lines, and the number of bytes after them."""
     end = content.rfind(b"\n") + 1
     return content[:end], len(content) - end
+
+
+def of_kind(records: Iterable[Record], kind: str) -> list[Record]:
+    """The records of one "kind" of computation, of an experiment that has several."""
+    return [record for record in records if record.config.get("kind") == kind]
 
 
 def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:

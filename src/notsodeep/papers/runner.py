@@ -19,7 +19,7 @@ from notsodeep.runtime.dask import connected, finished, keep_freed_memory, resul
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """State of a run: the config of the unit that comes next, and the `remaining` seconds by the units done so far."""
 
     experiment: str
@@ -56,7 +56,7 @@ def run(
     experiments: Iterable[tuple[Experiment, Any]],
     store: Store,
     device: torch.device | None,
-    show: Callable[[Progress], None] = lambda _: None,
+    show: Callable[[RunProgress], None] = lambda _: None,
     scheduler: Any = None,
 ) -> Outcome:
     """Compute the units of each (experiment, config) that the store lacks.
@@ -89,7 +89,7 @@ def run(
                 for (index, _), future in done:
                     ledger.enter(pending[index], partial(_received, future))
                     ledger.show()
-    show(Progress("", None, found + len(pending), found + len(pending), 0.0))
+    show(RunProgress("", None, found + len(pending), found + len(pending), 0.0))
     return Outcome(found, ledger.computed, ledger.left_out)
 
 
@@ -135,7 +135,7 @@ def _received(future: Any) -> _Computed:
 class _Ledger:
     """Account of a run: units done, units to do, and units left out."""
 
-    def __init__(self, store: Store, show: Callable[[Progress], None], pending: list[_Pending], found: int) -> None:
+    def __init__(self, store: Store, show: Callable[[RunProgress], None], pending: list[_Pending], found: int) -> None:
         self._store, self._show, self._total = store, show, found + len(pending)
         self._rest, self._clock, self.workers, self.computed = list(pending), _Clock(), 1, 0
         self.left_out: dict[str, str] = {}
@@ -147,7 +147,7 @@ class _Ledger:
             experiment = rest[0].experiment
             remaining = self._clock.remaining(rest) / min(self.workers, len(rest))
             config = experiment.record_config(rest[0].unit)
-            self._show(Progress(experiment.name, config, self._total - len(rest), self._total, remaining))
+            self._show(RunProgress(experiment.name, config, self._total - len(rest), self._total, remaining))
 
     def enter(self, item: _Pending, compute: Callable[[], _Computed]) -> None:
         """Compute a unit and record it, or note that its data are missing."""

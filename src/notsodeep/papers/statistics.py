@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from notsodeep.approximation.interval import student
+from notsodeep.approximation.interval import half_width, student
 from notsodeep.papers.records import Record
 
 X = TypeVar("X", int, float)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Interval:
     """A value and the half width of its 95 % interval; NaN where there are too few numbers for an interval."""
 
     value: float
@@ -28,7 +28,7 @@ class Estimate:
         """`spread`, or 0 where it is NaN."""
         return self.spread if math.isfinite(self.spread) else 0.0
 
-    def above(self, other: Estimate) -> bool:
+    def above(self, other: Interval) -> bool:
         """Whether this interval lies above the other one; never for single numbers, which have no interval."""
         return min(self.count, other.count) > 1 and self.value - self.spread > other.value + other.spread
 
@@ -38,27 +38,21 @@ class Estimate:
         return f"± {self.spread:{digits}}, {many}" if math.isfinite(self.spread) else many
 
 
-def mean(values: Sequence[float]) -> Estimate:
+def mean(values: Sequence[float]) -> Interval:
     """The mean with Student's interval."""
-    n = len(values)
-    if n < 2:
-        return Estimate(float(values[0]), math.nan, n)
-    return Estimate(float(np.mean(values)), student(n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n), n)
+    return Interval(float(np.mean(values)), half_width(values) if len(values) > 1 else math.nan, len(values))
 
 
-def line(x: Sequence[float], y: Sequence[float]) -> Estimate:
+def line(x: Sequence[float], y: Sequence[float]) -> Interval:
     """The slope of the least-squares line through (x, y), with Student's interval from the residuals."""
-    a, b = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    centred, n = a - a.mean(), len(a)
-    size = float(centred @ centred)
-    value = float(centred @ b / size)
+    n = len(x)
     if n < 3:
-        return Estimate(value, math.nan, n)
-    residual = b - b.mean() - value * centred
-    return Estimate(value, student(n - 2) * math.sqrt(float(residual @ residual) / (n - 2) / size), n)
+        return Interval(float(np.polyfit(x, y, 1)[0]), math.nan, n)
+    (value, _), covariance = np.polyfit(x, y, 1, cov=True)
+    return Interval(float(value), student(n - 2) * math.sqrt(covariance[0, 0]), n)
 
 
-def slope(x: Sequence[float], y: Sequence[float]) -> Estimate:
+def slope(x: Sequence[float], y: Sequence[float]) -> Interval:
     """The slope of log y against log x: the exponent of a power law."""
     return line(np.log(np.asarray(x, dtype=float)).tolist(), np.log(np.asarray(y, dtype=float)).tolist())
 

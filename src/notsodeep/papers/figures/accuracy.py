@@ -17,7 +17,7 @@ from notsodeep.figures.style import DEQ_LINE
 from notsodeep.papers.figures import drawing
 from notsodeep.papers.figures.drawing import NETWORKS, Drawing, draw_means, in_order, number, panels, title
 from notsodeep.papers.ling2024.l5_claims import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH, comparable
-from notsodeep.papers.records import Record
+from notsodeep.papers.records import Record, of_kind
 from notsodeep.papers.statistics import mean, over_seeds
 
 
@@ -39,10 +39,6 @@ _LEAST_ERROR, _TICKS_APART, _MARGIN = 1e-4, 0.1, 0.07
 def accuracy_drawings(records: Sequence[Record]) -> list[Drawing]:
     finite, infinite, trained = (comparable(of_kind(records, kind)) for kind in ("width", "infinite", "trained"))
     return [*_readouts(finite, infinite), *_apart(finite, infinite), *_trained(trained)]
-
-
-def of_kind(records: Iterable[Record], kind: str) -> list[Record]:
-    return [record for record in records if record.config.get("kind") == kind]
 
 
 def setting(record: Record) -> tuple[str, str]:
@@ -87,10 +83,8 @@ def _from_error(value: ArrayLike) -> NDArray[np.float64]:
     return 1.0 - 10.0 ** -np.asarray(value, dtype=float)
 
 
-# Accuracy against width, with either readout.
-
-
 def _readouts(finite: Sequence[Record], infinite: Sequence[Record]) -> list[Drawing]:
+    """Accuracy against width, with either readout."""
     drawn = []
     runs: list[tuple[str, str, Sequence[Record]]] = [("L5-accuracy", "sgd", []), ("L5-ridge", "ridge", infinite)]
     for name, readout, limits in runs:
@@ -170,10 +164,8 @@ def _readout_caption(records: Sequence[Record], readout: str, infinite: Sequence
     return f"Test accuracy against width, {how}: {what}"
 
 
-# Distances between the networks.
-
-
 def _apart(finite: Sequence[Record], infinite: Sequence[Record]) -> list[Drawing]:
+    """Distances between the networks."""
     rows = [row for row in _measures() if any(row[1](r, net) is not None for r in finite for net in NETWORKS)]
     if not rows:
         return []
@@ -228,10 +220,8 @@ def _apart_caption(records: Sequence[Record]) -> str:
     )
 
 
-# All weights trained.
-
-
 def _trained(records: Sequence[Record]) -> list[Drawing]:
+    """All weights trained."""
     nets = [net for net in ("deq", "matched", "plain") if any(number(r.values, "accuracy", net) for r in records)]
     if not nets:
         return []
@@ -265,9 +255,6 @@ def _draw_trained(axes: Axes, net: str, where: float, records: Sequence[Record])
         found = mean(values)
         top = (where, found.value + found.half_width)
         axes.annotate(f"{found.value:.3f}", top, (0, 8), textcoords="offset points", ha="center")
-
-
-# Shared.
 
 
 def _panel_of_each(records: Sequence[Record]) -> tuple[Figure, NDArray[np.object_], dict[tuple[str, str], Axes]]:

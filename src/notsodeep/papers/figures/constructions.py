@@ -11,9 +11,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, REFERENCE, RESCALED, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, panels, plain_log, power_of_two, sample_axis
-from notsodeep.papers.records import Record
+from notsodeep.papers.records import Record, of_kind
 from notsodeep.papers.wu2024 import w3_weights
-from notsodeep.papers.wu2024.contest import constructed, layers
+from notsodeep.papers.wu2024.contest import layers
 from notsodeep.papers.wu2024.w2_steep import PAPER_ERRORS
 from notsodeep.papers.wu2024.w3_weights import NETWORKS, PAPER_FNN, at_level, built, built_weights, weights
 from notsodeep.separation.bounds import max_pieces_deq, max_pieces_fnn, min_weight_fnn
@@ -35,13 +35,14 @@ _WIDEST = f"2^(d/{2 * _DEPTH})"  # units of a layer in the theorem: as many as i
 
 
 def sawtooth_drawings(records: Sequence[Record]) -> list[Drawing]:
-    pieces = {int(r.config["pieces_log2"]): int(r.values["pieces"]) for r in constructed(records)}
+    own = of_kind(records, "constructed")
+    pieces = {int(r.config["pieces_log2"]): int(r.values["pieces"]) for r in own}
     if not pieces:
         return []
     figure, axes = panels(1, 2, 5.4, 4.4)
     _draw_curves(axes[0, 0], [m for m in _CURVES if m <= max(pieces)])
     _draw_pieces(axes[0, 1], dict(sorted(pieces.items())))
-    return [Drawing("W1-construction", _pieces_caption(constructed(records)), figure)]
+    return [Drawing("W1-construction", _pieces_caption(own), figure)]
 
 
 def _draw_curves(axes: Axes, units: Sequence[int]) -> None:
@@ -90,7 +91,8 @@ def _pieces_caption(records: Sequence[Record]) -> str:
 
 
 def steep_drawings(records: Sequence[Record]) -> list[Drawing]:
-    errors = {(int(r.config["dimension"]), int(r.config["N"])): float(r.values["error"]) for r in constructed(records)}
+    found = of_kind(records, "constructed")
+    errors = {(int(r.config["dimension"]), int(r.config["N"])): float(r.values["error"]) for r in found}
     if not errors:
         return []
     figure, axes = panels(1, 1, 6.4, 4.2)

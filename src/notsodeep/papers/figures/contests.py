@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator
 
 from notsodeep.figures.style import DEQ_LINE, EXPLICIT, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, panels, plain_log, power_of_two
-from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import mean
 from notsodeep.papers.wu2024 import contest, w1_w4_sawtooth, w2_steep, w5_unseen
 
@@ -26,14 +26,6 @@ _LINE = "#555555"
 _TOLD_APART = 0.0025  # W2: the loss of a network that gives all of the steep part one value
 _SHORT = 4.0  # ratio of the ends of an axis below which it gets more ticks
 _GAP = 0.5  # between groups of networks; networks are 1 apart
-_SETTINGS = ("samples", "steps", "rate", "bound", "seeds")
-# Settings that separate the records of one panel, or one DEQ, from others, and settings that must agree within them.
-_RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "W1": (("target", "steps"), _SETTINGS),
-    "W2": (("dimension", "width"), _SETTINGS),
-    "W4": ((), ()),
-    "W5": (("target",), (*_SETTINGS, "width")),
-}
 _ABOUT = {
     "W1": (
         "Test losses on the sawtooth",
@@ -88,9 +80,8 @@ class _Panel:
 
 
 def contest_drawings(name: str, records: Sequence[Record]) -> list[Drawing]:
-    apart, agree = _RUNS[name]
-    runs = of_one_run(contest.trained(records), apart, agree)
-    own = list({tuple(str(r.config.get(key)) for key in apart): r for r in runs}.values())
+    apart, _ = contest.RUNS[name]
+    own = list({tuple(str(r.config.get(key)) for key in apart): r for r in contest.of_runs(name, records)}.values())
     if not own:
         return []
     found = {"W1": _w1, "W2": _w2, "W4": _w4, "W5": _w5}[name](own)
@@ -108,9 +99,6 @@ def contest_drawings(name: str, records: Sequence[Record]) -> list[Drawing]:
     handles, below = _handles(found), "below the panels: the network, and FLOPs a sample of both passes of training"
     figure.legend(handles=handles, title=below, loc="outside lower center", ncols=2 if columns * width < 8.0 else 4)
     return [Drawing(f"{name}-trained", _caption(name, own), figure)]
-
-
-# The panels.
 
 
 def _pieces(record: Record) -> int:
@@ -165,9 +153,6 @@ def _deq(record: Record, paper: float | None) -> _Group:
     name = f"DEQ W{record.config['width']}"
     others = [("paired", other, values) for other, values in record.values.get("paired", {}).items()]
     return _Group(True, [("deq", name, record.values["deq"]), *others], {} if paper is None else {name: paper})
-
-
-# The contents of a panel.
 
 
 def _draw(axes: Axes, panel: _Panel) -> None:

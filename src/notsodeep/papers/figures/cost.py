@@ -11,11 +11,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, Formatter
 
 from notsodeep.papers.figures import drawing
-from notsodeep.papers.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, of_kind, setting, settings, width
+from notsodeep.papers.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, setting, settings, width
 from notsodeep.papers.figures.drawing import NETWORKS, Drawing, Look, draw_means, in_order, number, panels, plain_log, title
 from notsodeep.papers.ling2024.l5_claims import comparable
 from notsodeep.papers.ling2024.l6_cost import comparable as comparable_timings
-from notsodeep.papers.records import Record
+from notsodeep.papers.records import Record, of_kind
 from notsodeep.papers.statistics import mean, over_seeds
 
 Value = Callable[[Record], float | None]
@@ -84,10 +84,8 @@ def _keys(records: Sequence[Record], looks: Sequence[Look]) -> list[Line2D]:
     return nets + [Line2D([], [], linestyle=_dash(name), label=title(name), **black) for name in _by_activation(records)]
 
 
-# Time.
-
-
 def _times(records: Sequence[Record]) -> list[Drawing]:
+    """The time of both networks, and their ratio."""
     if not any(number(r.values, net, "inference_ms") for r in records for net in _NETS):
         return []
     devices = _devices(records)
@@ -139,10 +137,8 @@ def _times_caption(records: Sequence[Record]) -> str:
     )
 
 
-# Work and memory, which are counted.
-
-
 def _work(records: Sequence[Record]) -> list[Drawing]:
+    """Work and memory, which are counted."""
     shown = {m: t for m, t in _WORK.items() if any(number(r.values, net, m) for r in records for net in _NETS)}
     if not shown:
         return []
@@ -164,10 +160,8 @@ def _work_caption(records: Sequence[Record]) -> str:
     )
 
 
-# Accuracy for the time it takes.
-
-
 def _accuracy_cost(records: Sequence[Record], accuracies: Sequence[Record]) -> list[Drawing]:
+    """Accuracy for the time it takes."""
     devices = _devices(records)
     curves = {
         (device, key, net): _points(records, accuracies, device, key, net)

@@ -194,10 +194,8 @@ def _heading(record: Record, kernel: str) -> str:
     return f"{title(config['data'])}{norm}, {title(config['activation'])}, n = {config['n']}: {kernel} kernel"
 
 
-# Spectra: the DEQ's is pale and filled, a rival's is an outline or a mark on it, with one row for each rival.
-
-
 def _spectra(records: Sequence[Record]) -> Figure:
+    """Spectra: the DEQ's is pale and filled, a rival's is an outline or a mark on it, with one row for each rival."""
     kernels = _kernels(records)
     rows = [max(len(r.values["kernels"][k]["rivals"]) for k in kernels if _pictured(r, k)) for r in records]
     heights = [1.5 + 0.72 * n for n in rows]
@@ -300,10 +298,8 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-# Eigenvectors, entry by entry, the samples sorted by class.
-
-
 def _vectors(records: Sequence[Record], own: str) -> Figure:
+    """Eigenvectors, entry by entry, the samples sorted by class."""
     cells = [(record, kernel) for record in records for kernel in _kernels([record])]
     figure, axes = panels(len(cells), 2, 6.2, 2.5, sharex="row")
     for line, (record, kernel) in zip(axes, cells, strict=True):
@@ -358,9 +354,6 @@ def _vectors_caption(own: str) -> str:
         "by entry, samples sorted by class, signs aligned; a rival's dot at the centre of a pale one is the same entry. The "
         "cosine is over all samples; where two eigenvalues nearly coincide, their vectors may turn within the plane they span."
     )
-
-
-# Activations.
 
 
 def _activations(records: Sequence[Record]) -> Figure:

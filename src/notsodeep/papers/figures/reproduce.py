@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from notsodeep.figures.style import style
 from notsodeep.papers.figures.accuracy import accuracy_drawings
@@ -17,32 +18,24 @@ from notsodeep.papers.records import Record
 __all__ = ["Drawing", "drawings"]
 
 
+_DRAWN: dict[str, tuple[Callable[[Sequence[Record]], list[Drawing]], ...]] = {
+    "L1": (kernel_gap_drawings,),
+    **{name: (partial(spectra_drawings, name),) for name in ("L2", "L3", "L4")},
+    "L5": (accuracy_drawings,),
+    "W1": (sawtooth_drawings, partial(contest_drawings, "W1")),
+    "W2": (steep_drawings, partial(contest_drawings, "W2")),
+    "W3": (built_drawings, weight_drawings),
+    "W4": (partial(contest_drawings, "W4"),),
+    "W5": (partial(contest_drawings, "W5"),),
+    "W6": (feature_drawings,),
+    "W7": (saliency_drawings,),
+}
+
+
 def drawings(experiment: str, records: Mapping[str, Sequence[Record]]) -> list[Drawing]:
     """The figures of an experiment, from the records of all experiments by name; [] where there is nothing to draw."""
     own = list(records.get(experiment, []))
-    if not own:
-        return []
     with style():
-        match experiment:
-            case "L1":
-                return kernel_gap_drawings(own)
-            case "L2" | "L3" | "L4":
-                return spectra_drawings(experiment, own)
-            case "L5":
-                return accuracy_drawings(own)
-            case "L6":
-                return cost_drawings(own, list(records.get("L5", [])))
-            case "W1":
-                return [*sawtooth_drawings(own), *contest_drawings("W1", own)]
-            case "W2":
-                return [*steep_drawings(own), *contest_drawings("W2", own)]
-            case "W3":
-                return [*built_drawings(own), *weight_drawings(own)]
-            case "W4" | "W5":
-                return contest_drawings(experiment, own)
-            case "W6":
-                return feature_drawings(own)
-            case "W7":
-                return saliency_drawings(own)
-            case _:
-                return []
+        if own and experiment == "L6":  # its times are shown against the accuracies of L5
+            return cost_drawings(own, list(records.get("L5", [])))
+        return [drawing for draw in _DRAWN.get(experiment, ()) if own for drawing in draw(own)]

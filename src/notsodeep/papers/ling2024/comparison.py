@@ -17,7 +17,7 @@ from notsodeep.matching.design import design
 from notsodeep.papers.claims import Claim, about
 from notsodeep.papers.experiment import Values
 from notsodeep.papers.records import Record, of_one_run
-from notsodeep.papers.statistics import Estimate, format_number, mean
+from notsodeep.papers.statistics import Interval, format_number, mean
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics, tau0
@@ -62,8 +62,8 @@ class Sizes:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
-    """Samples x sorted by class, their classes y (0 and 1), and the class statistics of the theorem."""
+class LabelledSamples:
+    """LabelledSamples x sorted by class, their classes y (0 and 1), and the class statistics of the theorem."""
 
     x: Tensor
     y: Tensor
@@ -71,14 +71,14 @@ class Samples:
     description: str
 
 
-def samples(unit: Unit, device: torch.device) -> Samples:
+def samples(unit: Unit, device: torch.device) -> LabelledSamples:
     """The samples of a unit, on the device."""
     if unit.data == "gmm":
         mixture = GaussianMixture.two_classes(unit.p)
         x, y = mixture.sample(unit.n, torch.Generator().manual_seed(unit.seed))
         x, text = x.to(device), f"two-class Gaussian mixture, n = {unit.n}, p = {unit.p}"
         if not unit.unit_norm:
-            return Samples(x, y, MixtureStatistics.from_mixture(mixture, x, y), text)
+            return LabelledSamples(x, y, MixtureStatistics.from_mixture(mixture, x, y), text)
     else:
         found = load(f"{unit.data}:n={unit.n},classes=6/8,seed={unit.seed}")
         assert found.y is not None
@@ -87,11 +87,11 @@ def samples(unit: Unit, device: torch.device) -> Samples:
         text = found.description
     if unit.unit_norm:
         x, text = x / x.norm(dim=1, keepdim=True), f"{text}, each sample divided by its norm"
-    return Samples(x, y, MixtureStatistics.from_labels(x, y), text)
+    return LabelledSamples(x, y, MixtureStatistics.from_labels(x, y), text)
 
 
 def compare(
-    reference: Mapping[str, Tensor], rivals: Mapping[str, Mapping[str, Tensor]], given: Samples, pictures: bool
+    reference: Mapping[str, Tensor], rivals: Mapping[str, Mapping[str, Tensor]], given: LabelledSamples, pictures: bool
 ) -> Values:
     """‖K*‖ of each kernel, and for each rival the norms of the difference and |⟨v_i, v_i*⟩| of the leading eigenvectors.
 
@@ -170,7 +170,7 @@ def comparable(records: Sequence[Record]) -> list[Record]:
     return of_one_run(records, ("data", "unit_norm"), ("n", "p", "activation", "var_a", "var_b"))
 
 
-def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bool = False) -> Estimate | None:
+def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bool = False) -> Interval | None:
     """‖G* − G‖ over the seeds; None without such a record."""
     found: list[float] = [
         record.values["kernels"]["conjugate"]["rivals"][rival]["absolute"]

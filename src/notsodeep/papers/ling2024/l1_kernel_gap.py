@@ -14,7 +14,7 @@ from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.papers.claims import Claim, Verdict, at_most, holds
 from notsodeep.papers.experiment import Experiment, Records, Values
 from notsodeep.papers.records import Record, of_one_setting
-from notsodeep.papers.statistics import Estimate, format_number, mean, over_seeds, signed, slope
+from notsodeep.papers.statistics import Interval, format_number, mean, over_seeds, signed, slope
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics
@@ -90,7 +90,7 @@ def has_ratio(record: Record, ratio: float) -> bool:
     return abs(float(record.config["p"]) / float(record.config["n"]) - ratio) < 0.02
 
 
-def fitted(by_size: dict[int, list[float]]) -> Estimate:
+def fitted(by_size: dict[int, list[float]]) -> Interval:
     """The slope in log-log over all seeds and sizes."""
     points = [(n, gap) for n, values in by_size.items() for gap in values]
     return slope([n for n, _ in points], [gap for _, gap in points])

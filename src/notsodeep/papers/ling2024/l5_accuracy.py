@@ -18,7 +18,7 @@ from notsodeep.models.training.readout import BATCH, RIDGES, fit_readout, in_bat
 from notsodeep.papers.experiment import Experiment, Values, from_config
 from notsodeep.papers.ling2024 import l5_width
 from notsodeep.papers.ling2024.l5_claims import claims, notes
-from notsodeep.papers.ling2024.l5_width import FiniteUnit, InfiniteUnit, Training, Unit
+from notsodeep.papers.ling2024.l5_width import FiniteUnit, InfiniteUnit, ReadoutTraining, Unit
 from notsodeep.papers.ling2024.rivals import load_task, networks
 
 _RATES = {"cifar10-vgg19": 0.1}  # of SGD; 1 elsewhere
@@ -26,7 +26,7 @@ _TRAINED_RATE = 1e-2  # of Adam
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Training):
+class Config(ReadoutTraining):
     """Settings; `trained_epochs` = 0 leaves out the training of all weights."""
 
     data: tuple[str, ...] = ("mnist", "fashion-mnist", "cifar10-vgg19")
@@ -79,7 +79,7 @@ def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
     grams["rescaled"], crossed["rescaled"] = factor * grams["plain"], factor * crossed["plain"]
     targets = functional.one_hot(task.y, task.classes).double()
     wanted = targets - targets.mean(0)
-    level = _best_level(grams["deq"], wanted)
+    level = KernelSpectrum.of(grams["deq"], wanted).best_level(RIDGES)
     outputs = {name: crossed[name] @ _solved(gram, wanted, level) for name, gram in grams.items()}
     answers = {name: (out + targets.mean(0)).argmax(1) for name, out in outputs.items()}
     rivals = [name for name in grams if name != "deq"]
@@ -99,13 +99,6 @@ def _solved(gram: Tensor, wanted: Tensor, level: float) -> Tensor:
     shifted = gram.clone()
     shifted.diagonal().add_(level)
     return torch.cholesky_solve(wanted, torch.linalg.cholesky(shifted))
-
-
-def _best_level(gram: Tensor, wanted: Tensor) -> float:
-    """The ridge with the smallest leave-one-out error."""
-    spectrum = KernelSpectrum.of(gram, wanted)
-    levels: list[float] = [ridge * float(spectrum.values.mean()) for ridge in RIDGES]
-    return min(levels, key=spectrum.left_out)
 
 
 def run_trained(unit: FiniteUnit, device: torch.device) -> Values:

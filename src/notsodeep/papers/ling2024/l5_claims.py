@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Records
 from notsodeep.papers.records import Record, of_one_run
-from notsodeep.papers.statistics import Estimate, format_number, mean, over_seeds, signed
+from notsodeep.papers.statistics import Interval, format_number, mean, over_seeds, signed
 
 LARGEST_WIDTH, SMALLEST_WIDTH = 2**12, 2**5
 ACCURACY: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
@@ -33,17 +35,17 @@ def comparable(records: Sequence[Record]) -> list[Record]:
     return of_one_run(records, ("kind", "data", "activation"), _RUN)
 
 
-def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Estimate]:
+def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Interval]:
     """Test accuracy by width, over the seeds; `how` the readout was found: sgd or ridge."""
     return _by_width(_of_kind(records, "width", data, activation), lambda accuracy: accuracy[how][network])
 
 
-def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Estimate]:
+def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Interval]:
     """Lead of the first network over the second, by width: seed by seed, because both saw the same samples."""
     return _by_width(records, lambda accuracy: accuracy[how][first] - accuracy[how][second])
 
 
-def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Estimate]:
+def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Interval]:
     found = over_seeds(records, lambda r: int(r.config["width"]), lambda r: value(r.values["accuracy"]))
     return {width: mean(values) for width, values in found.items()}
 
@@ -159,7 +161,7 @@ def _trained(row: _Row) -> list[Claim]:
     return [row.claim("trained", claim, text, by["deq"].spelt(".4f", "seed"), close)]
 
 
-def _shown_width(by_width: dict[int, Estimate]) -> int:
+def _shown_width(by_width: dict[int, Interval]) -> int:
     """The paper's largest width if it was run, else our largest."""
     return LARGEST_WIDTH if LARGEST_WIDTH in by_width else max(by_width)
 
@@ -185,7 +187,7 @@ def notes(every: Records) -> list[str]:
 
 def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
     def average(quantity: str, *path: str) -> float:
-        return mean([_at(record.values[quantity], path) for record in records]).value
+        return mean([reduce(getitem, path, record.values[quantity]) for record in records]).value
 
     def lead(how: str, network: str) -> str:
         ahead = signed(average("accuracy", how, "deq") - average("accuracy", how, network), 4)
@@ -211,9 +213,3 @@ def _by_row(records: Sequence[Record], how: str, network: str) -> str:
     rows = {(record.config["data"], record.config["activation"]) for record in records}
     leads = [next(iter(_ahead(_of_kind(records, "width", *row), how, "deq", network).values())).value for row in rows]
     return f"{signed(min(leads), 4)} to {signed(max(leads), 4)}"
-
-
-def _at(values: Any, path: Sequence[str]) -> float:
-    for name in path:
-        values = values[name]
-    return float(values)

@@ -19,9 +19,9 @@ from notsodeep.data.cache import cache_folder
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import relative_gap
 from notsodeep.models.training.objective import score
-from notsodeep.models.training.readout import BATCH, RIDGES, LinearReadout, RidgePath
+from notsodeep.models.training.readout import BATCH, RIDGES, LinearReadout, RidgePath, in_batches
 from notsodeep.papers.experiment import Values, settings
-from notsodeep.papers.ling2024.rivals import Networks, Task, best_factor, load_task, networks
+from notsodeep.papers.ling2024.rivals import ImageTask, Networks, best_factor, load_task, networks
 from notsodeep.papers.records import key, provenance
 from notsodeep.runtime.files import output_folder, write_whole
 
@@ -40,7 +40,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training(Sampling):
+class ReadoutTraining(Sampling):
     """Settings of a config and of its units of finite width."""
 
     epochs: int = 100
@@ -62,7 +62,7 @@ class InfiniteUnit(Sampling):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiniteUnit(Training):
+class FiniteUnit(ReadoutTraining):
     """Networks of `width` units, with their readouts trained (`kind` "width") or all their weights ("trained")."""
 
     kind: str
@@ -118,7 +118,7 @@ def _features_key(unit: FiniteUnit) -> str:
 
 
 def _features(
-    unit: FiniteUnit, nets: Networks, task: Task, cache: FeatureCache
+    unit: FiniteUnit, nets: Networks, task: ImageTask, cache: FeatureCache
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, float]]:
     train, test, seconds = {}, {}, {}
     for name in DRAWN:
@@ -133,7 +133,7 @@ def _features(
 
 
 def _by_sgd(
-    unit: FiniteUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, scale: float
+    unit: FiniteUnit, train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: ImageTask, scale: float
 ) -> dict[str, Tensor]:
     """Test outputs of each network, the plain one also with its features times `scale`."""
     sgd = SGD(unit.rate, unit.batch, unit.epochs)
@@ -157,7 +157,7 @@ def _agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _kernel_gaps(unit: FiniteUnit, nets: Networks, task: Task, factor: float) -> dict[str, float]:
+def _kernel_gaps(unit: FiniteUnit, nets: Networks, task: ImageTask, factor: float) -> dict[str, float]:
     """‖ZZᵀ − Z'Z'ᵀ‖/‖ZZᵀ‖ on test samples, with equilibria solved to round-off."""
     x = task.test_x[:_KERNEL_SAMPLES]
     grams = {}
@@ -169,7 +169,7 @@ def _kernel_gaps(unit: FiniteUnit, nets: Networks, task: Task, factor: float) ->
 
 
 def _by_ridge(
-    train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: Task, factor: float
+    train: Mapping[str, Tensor], test: Mapping[str, Tensor], task: ImageTask, factor: float
 ) -> tuple[dict[str, float], dict[str, Tensor], dict[str, Tensor]]:
     """Each network's best ridge, its test outputs with that, and its test outputs with the DEQ's absolute ridge λ.
 
@@ -201,7 +201,7 @@ def _prediction_gaps(predicted: Mapping[str, Tensor]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _solver_gap(unit: FiniteUnit, nets: Networks, task: Task) -> float:
+def _solver_gap(unit: FiniteUnit, nets: Networks, task: ImageTask) -> float:
     """Relative distance of the features at the paper's tolerance from those solved to round-off."""
     x = task.test_x[:_KERNEL_SAMPLES]
     loose, tight = (
@@ -225,10 +225,7 @@ class FeatureCache:
     def get(self, name: str, features: Callable[[Tensor], Tensor], x: Tensor, width: int) -> Tensor:
         """features(x), (n, width)."""
         if x.is_cuda:
-            found = torch.empty(len(x), width, device=x.device)
-            for start in range(0, len(x), BATCH):
-                found[start : start + BATCH] = features(x[start : start + BATCH])
-            return found
+            return in_batches(features, x)
         path = output_folder(self.folder) / f"{name}.npy"
         if not path.is_file():
             write_whole(path, lambda to: _write(to, features, x, width))

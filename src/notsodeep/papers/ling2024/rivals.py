@@ -77,7 +77,7 @@ def best_factor(nets: Networks, x: Tensor) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class ImageTask:
     """Training and test samples in float32, standardised to τ0 = 1 on the training set, and their classes."""
 
     x: Tensor
@@ -89,26 +89,26 @@ class Task:
     def classes(self) -> int:
         return int(self.y.max()) + 1
 
-    def first(self, train: int, test: int) -> Task:
+    def first(self, train: int, test: int) -> ImageTask:
         """The first so many samples of each part; raises BadInput where there are fewer."""
         if train > len(self.x) or test > len(self.test_x):
             there = f"{len(self.x)} and {len(self.test_x)}"
             raise BadInput(f"{train} samples to train on and {test} to test on were asked for; there are {there}.")
-        return Task(self.x[:train], self.y[:train], self.test_x[:test], self.test_y[:test])
+        return ImageTask(self.x[:train], self.y[:train], self.test_x[:test], self.test_y[:test])
 
 
 @lru_cache(maxsize=2)  # the same set on two devices, say; older sets are dropped
-def _task(data: str, train: int, device: torch.device) -> Task:
+def _task(data: str, train: int, device: torch.device) -> ImageTask:
     if data not in _SETS:
         raise BadInput(f"There is no data set {data!r} to compare networks on; there are {', '.join(_SETS)}.")
     split = load_split(f"{data}:n={train},seed=0" if train else data)
     parts = split.train.x.float(), split.train.y, split.test.x.float(), split.test.y
     if parts[1] is None or parts[1].is_floating_point():
         raise BadInput(f"{data!r} has no classes to tell apart.")
-    return Task(*(part.to(device) for part in parts))  # type: ignore[union-attr]
+    return ImageTask(*(part.to(device) for part in parts))  # type: ignore[union-attr]
 
 
-def load_task(data: str, train: int, test: int, device: torch.device) -> Task:
+def load_task(data: str, train: int, test: int, device: torch.device) -> ImageTask:
     """`train` samples drawn at random, and the first `test` of the test set; 0 means all."""
     task = _task(data, train, device)
     return task if test == 0 else task.first(len(task.x), test)

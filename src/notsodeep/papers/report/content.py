@@ -204,7 +204,10 @@ def _known(store: Store) -> tuple[dict[str, list[Record]], tuple[str, ...]]:
 def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[str]]:
     """The command that makes the records again, and notes where it does not make exactly these."""
     there = {record.key for record in records}
-    planned = {size: _planned(experiment, size) for size in _SIZES}
+    planned = {
+        size: {key(experiment.name, experiment.record_config(unit)) for unit in experiment.units(getattr(experiment, size))}
+        for size in _SIZES
+    }
     size = max(_SIZES, key=lambda each: len(there & planned[each]))
     both, other, said = len(there & planned[size]), len(there - planned[size]), []
     if 0 < both < len(planned[size]):
@@ -213,10 +216,6 @@ def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[s
         these = f"{counted(other, 'computation')} {'is' if other == 1 else 'are'}"
         said.append(f"{these} not of the command below: with other settings, or on a device that is not here.")
     return f"notsodeep {experiment.command} {experiment.name} --{size}", said
-
-
-def _planned(experiment: Experiment, size: str) -> set[str]:
-    return {key(experiment.name, experiment.record_config(unit)) for unit in experiment.units(getattr(experiment, size))}
 
 
 def _clean(claim: Claim) -> Claim:

@@ -29,10 +29,18 @@ from notsodeep.models.training.equal_cost import (
 from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Values
-from notsodeep.papers.records import Record
-from notsodeep.papers.statistics import Estimate, format_number, mean
+from notsodeep.papers.records import Record, of_kind, of_one_run
+from notsodeep.papers.statistics import Interval, format_number, mean
 from notsodeep.separation.targets import BOOLEAN_TARGETS, Sawtooth, Steep, Target
 
+_SETTINGS = ("samples", "steps", "rate", "bound", "seeds")
+RUNS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "W1": (("target", "steps"), _SETTINGS),
+    "W2": (("dimension", "width"), _SETTINGS),
+    "W4": ((), ()),
+    "W5": (("target",), (*_SETTINGS, "width")),
+}
+"""By experiment, the settings that tell its contests apart, and those in which the records of one contest must agree."""
 _TESTED = 4000  # samples
 _MOST_PIECES_LOG2 = 20  # in single precision a sample has 24 binary digits
 
@@ -182,7 +190,7 @@ def _each(function: Any, x: Tensor) -> Tensor:
     return values
 
 
-def losses(values: Values, of: str = "test") -> Estimate | None:
+def losses(values: Values, of: str = "test") -> Interval | None:
     """The mean loss over the networks that did not diverge; None if all did."""
     known = [value for value in values[of] if value is not None]
     return mean(known) if known else None
@@ -240,15 +248,12 @@ def spelt_paper(deq: float | None, others: Mapping[str, float]) -> str:
     return f"{format_number(deq)} against {', '.join(f'{name} {format_number(loss)}' for name, loss in others.items())}"
 
 
-def _spelt(found: Estimate | None) -> str:
+def _spelt(found: Interval | None) -> str:
     if found is None:
         return "diverged"
     return f"{format_number(found.value)} ± {format_number(found.half_width)}"
 
 
-def trained(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record.config.get("kind") == "trained"]
-
-
-def constructed(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if record.config.get("kind") == "constructed"]
+def of_runs(name: str, records: Sequence[Record]) -> list[Record]:
+    """The records of trained networks, those of one run for each contest."""
+    return of_one_run(of_kind(records, "trained"), *RUNS[name])

@@ -12,7 +12,7 @@ import torch
 from notsodeep.errors import BadInput
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import of_one_run
+from notsodeep.papers.records import of_kind
 from notsodeep.papers.statistics import format_number
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
@@ -106,7 +106,7 @@ def run_w1(unit: Construction | Contest, device: torch.device) -> Values:
 
 def w1_claims(every: Records) -> list[Claim]:
     found = _constructed(every)
-    for record in of_one_run(contest.trained(every["W1"]), ("target", "steps"), ("samples", "rate", "bound", "seeds")):
+    for record in contest.of_runs("W1", every["W1"]):
         m, steps = pieces_log2(record.config["target"]), record.config["steps"]
         theirs, what = W1_PAPER.get(m, {}), f"Sawtooth of 2^{m} pieces, {steps} batches"
         spelt = contest.spelt_paper(theirs.get("DEQ"), _rivals(theirs))
@@ -116,7 +116,7 @@ def w1_claims(every: Records) -> list[Claim]:
 
 
 def _constructed(every: Records) -> list[Claim]:
-    records = contest.constructed(every["W1"])
+    records = of_kind(every["W1"], "constructed")
     if not records:
         return []
     most = max(record.config["pieces_log2"] for record in records)

@@ -8,7 +8,7 @@ import torch
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import of_one_run
+from notsodeep.papers.records import of_kind
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
 from notsodeep.separation.constructions import SteepDEQ
@@ -81,9 +81,8 @@ def run(unit: Construction | Contest, device: torch.device) -> Values:
 
 
 def claims(every: Records) -> list[Claim]:
-    found = [_error(record.config, record.values) for record in contest.constructed(every["W2"])]
-    names = ("samples", "steps", "rate", "bound", "seeds")
-    records = of_one_run(contest.trained(every["W2"]), ("dimension", "width"), names)
+    found = [_error(record.config, record.values) for record in of_kind(every["W2"], "constructed")]
+    records = contest.of_runs("W2", every["W2"])
     # The feed-forward networks of a dimension were trained together with one of its DEQs.
     rivals = {r.config["dimension"]: r.values["rivals"] for r in records if r.values["rivals"]}
     for record in records:

@@ -16,9 +16,9 @@ from notsodeep.models.training.equal_cost import BATCHES, Samples, Schedule, eva
 from notsodeep.models.training.parallel import Stack
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import Record, of_one_run
-from notsodeep.papers.statistics import Estimate, format_number, line, mean, signed
-from notsodeep.papers.wu2024.contest import Duel, constructed, draw, layers
+from notsodeep.papers.records import Record, of_kind, of_one_run
+from notsodeep.papers.statistics import Interval, format_number, line, mean, signed
+from notsodeep.papers.wu2024.contest import Duel, draw, layers
 from notsodeep.separation.bounds import min_weight_fnn, min_weight_steep_fnn
 from notsodeep.separation.constructions import SteepDEQ, steep_fnn
 from notsodeep.separation.targets import Steep
@@ -34,7 +34,7 @@ _MARGIN = 0.95  # of the level: the loss on finitely many samples may lie above 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Duel):
+class DuelToLevel(Duel):
     """Settings that a config and its trained units share; networks are compared when their loss reaches `level`."""
 
     level: float = 4.5e-3
@@ -43,7 +43,7 @@ class Fit(Duel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Fit):
+class Config(DuelToLevel):
     """Settings. `resolved_level` is a loss that only networks reach which resolve the steep part, and only in the `resolved`
     dimensions. The paper's SGD (rate 0.005) takes far longer to reach either level. Networks without training, in the `built`
     dimensions, have a loss of at most `built_level`."""
@@ -57,7 +57,7 @@ class Config(Fit):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unit(Fit):
+class Unit(DuelToLevel):
     """Trained networks of one kind and dimension, for all seeds."""
 
     network: str
@@ -194,7 +194,7 @@ def weights(records: Sequence[Record], network: str, of: str = "weight_at_level"
 
 def built(records: Sequence[Record]) -> list[Record]:
     """The constructed records of one run: they agree in all settings but the network and the dimension."""
-    return of_one_run(constructed(records), ("kind",), ("width", "rival", "level", "seeds"))
+    return of_one_run(of_kind(records, "constructed"), ("kind",), ("width", "rival", "level", "seeds"))
 
 
 def built_weights(records: Sequence[Record], network: str, of: str = "largest_weight") -> dict[int, float]:
@@ -208,7 +208,7 @@ def reach_level(records: Sequence[Record]) -> bool:
     return all(mean(record.values["loss"]).value <= record.config["level"] for record in records)
 
 
-def growth(by_dimension: dict[int, list[float]]) -> Estimate | None:
+def growth(by_dimension: dict[int, list[float]]) -> Interval | None:
     """The slope of log(weight) against d; None where there are too few points."""
     points = [(d, math.log(weight)) for d, values in by_dimension.items() for weight in values]
     if len(by_dimension) < 2 or len(points) < 3:

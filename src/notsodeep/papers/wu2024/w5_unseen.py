@@ -8,7 +8,7 @@ import torch
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import of_one_run
+from notsodeep.papers.records import of_kind
 from notsodeep.papers.statistics import format_number
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
@@ -74,9 +74,8 @@ def descended(steps: int) -> float:
 
 
 def claims(every: Records) -> list[Claim]:
-    found = [_limit(record.values) for record in contest.constructed(every["W5"])[-1:]]
-    names = ("samples", "steps", "rate", "bound", "seeds", "width")
-    for record in of_one_run(contest.trained(every["W5"]), ("target",), names):
+    found = [_limit(record.values) for record in of_kind(every["W5"], "constructed")[-1:]]
+    for record in contest.of_runs("W5", every["W5"]):
         name, spelt, levels = record.config["target"], "—", {}
         if name in PAPER:
             deq, other = PAPER[name]
@@ -99,7 +98,7 @@ def _limit(values: Values) -> Claim:
 
 
 def notes(every: Records) -> list[str]:
-    values = {r.config["target"]: r.values["best_constant"] for r in contest.trained(every["W5"])}
+    values = {r.config["target"]: r.values["best_constant"] for r in of_kind(every["W5"], "trained")}
     constants = ", ".join(f"{format_number(value)} ({name})" for name, value in values.items()) or "not computed"
     return [
         "All networks fit the seen part; they differ in what they make of the other. Widths, rates and steps of the paper are "

@@ -13,7 +13,7 @@ from notsodeep.models.training.equal_cost import BATCHES, Schedule, train
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
 from notsodeep.papers.records import Record, in_one_run
-from notsodeep.papers.statistics import Estimate, mean
+from notsodeep.papers.statistics import Interval, mean
 from notsodeep.papers.wu2024.contest import Duel, draw
 from notsodeep.separation.diagonal import gradient_descent
 from notsodeep.separation.targets import BOOLEAN_TARGETS
@@ -116,7 +116,7 @@ def claims(every: Records) -> list[Claim]:
     ]
 
 
-def _spelt(found: Estimate) -> str:
+def _spelt(found: Interval) -> str:
     return f"{found.value:.3f} ± {found.half_width:.3f}"
 
 

@@ -15,7 +15,7 @@ from notsodeep.models.training.objective import Batches
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
 from notsodeep.papers.records import Record, in_one_run
-from notsodeep.papers.statistics import Estimate, mean, signed
+from notsodeep.papers.statistics import Interval, mean, signed
 from notsodeep.papers.wu2024.w7_images import CLASSES, Augmented, Images, captum_attr, grad_cam, load_images, map_entropy
 from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
 
@@ -176,7 +176,7 @@ def comparable(records: Sequence[Record]) -> list[Record]:
     return in_one_run(records, ("network", "seed"))
 
 
-def entropies(records: Sequence[Record], network: str, when: str, of: str = "entropy") -> Estimate | None:
+def entropies(records: Sequence[Record], network: str, when: str, of: str = "entropy") -> Interval | None:
     """Mean over seeds of the mean entropy of "trained" or "untrained" networks, `of` all maps, or "entropy_correct"."""
     own = [record.values[when][of] for record in records if record.config["network"] == network]
     found = [value for value in own if value is not None]
@@ -211,7 +211,7 @@ def _as_accurate(records: Sequence[Record]) -> list[Claim]:
     return [Claim(id="W7.accuracy", claim=claim, ours=ours, spread=spread, verdict=verdict)]
 
 
-def _spreads(deq: Estimate, resnet: Estimate, digits: str) -> str:
+def _spreads(deq: Interval, resnet: Interval, digits: str) -> str:
     """ "± 0.002 and ± 0.003, 5 seeds"."""
     many = resnet.spelt(digits, "seed")
     return f"± {deq.spread:{digits}} and {many}" if min(deq.count, resnet.count) > 1 else many
