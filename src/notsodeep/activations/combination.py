@@ -14,8 +14,10 @@ from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.piecewise import HardTanh, Rectifier
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.wrappers import Centred, Scaled, Wrapper, affine_parts
-from notsodeep.arguments import positive
+from notsodeep.arguments import instance, number, positive, shown
 from notsodeep.errors import BadInput
+
+_WANTED = "an activation, nsd.activation('tanh')"
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,13 @@ class Sum(Activation):
 
 
 def stretched(phi: Activation, stretch: float) -> Activation:
-    """φ(stretch·x) in its plainest form: that of a rectifier, hard tanh or polynomial is one of its own kind."""
+    """φ(stretch·x) in its plainest form: that of a rectifier, hard tanh or polynomial is one of its own kind.
+
+    Raises:
+        BadInput: φ is no Activation, or the stretch not a number above 0.
+    """
+    instance(phi, Activation, "phi", _WANTED)
+    stretch = positive(stretch, "stretch")
     match phi:
         case _ if stretch == 1.0:
             return phi
@@ -174,10 +182,23 @@ def stretched(phi: Activation, stretch: float) -> Activation:
 
 
 def combined(weighted: Iterable[tuple[float, Activation]]) -> Activation:
-    """Σ_k w_k φ_k in its plainest form: equal activations are counted once, rectifiers added up, zeros left out."""
+    """Σ_k w_k φ_k in its plainest form: equal activations are counted once, rectifiers added up, zeros left out.
+
+    Args:
+        weighted: Pairs (w_k, φ_k).
+
+    Raises:
+        BadInput: What is given are no such pairs.
+    """
+    try:
+        pairs = [(weight, phi) for weight, phi in weighted]
+    except (TypeError, ValueError):
+        raise BadInput(f"combined takes pairs of a weight and an activation, got {shown(weighted)}.") from None
     right = left = offset = 0.0
     weights: dict[Activation, float] = {}
-    for weight, phi in weighted:
+    for weight, phi in pairs:
+        weight = number(weight, "A weight")
+        instance(phi, Activation, "phi", _WANTED)
         for core, factor, lower in _parts(phi):
             offset += weight * lower
             if isinstance(core, Rectifier):

@@ -257,6 +257,8 @@ def dual_map(phi: Activation, tau_i: Tensor | float, tau_j: Tensor | float, lam:
     except RuntimeError:
         shapes = ", ".join(str(tuple(each.shape)) for each in given)
         raise BadInput(f"tau_i, tau_j and lam have shapes {shapes}, which do not broadcast.") from None
+    if covariance.numel() == 0:
+        return torch.empty_like(covariance), torch.empty_like(covariance)
     limit = u * v
     beyond = covariance.abs() - limit > _ROUNDING * limit
     if bool(beyond.any()):
