@@ -35,7 +35,7 @@ def test_the_spectral_radius_of_coupled_rows():
     f, x, j = mixing()
     wanted = radius(j)[None]
     torch.testing.assert_close(spectral_radius(f, x, samples=0), wanted, rtol=0.01, atol=0.0)
-    torch.testing.assert_close(nsd.models.spectral_radius(f, x, samples=0), wanted, rtol=0.01, atol=0.0)
+    torch.testing.assert_close(nsd.fixed_points.spectral_radius(f, x, samples=0), wanted, rtol=0.01, atol=0.0)
     with pytest.warns(nsd.NumericsWarning, match="samples=0"):
         torch.testing.assert_close(spectral_radius(f, x), wanted, rtol=0.01, atol=0.0)
 

@@ -128,7 +128,7 @@ def test_per_sample_gradients_kernels_and_radius():
     module, x = deq("tanh", torch.float64, 64), data(8, torch.float64)
     here, there = nsd.empirical_kernels(module, x), nsd.empirical_kernels(module.cpu(), x.cpu())
     torch.testing.assert_close(here.tangent.cpu(), there.tangent, rtol=1e-7, atol=1e-8)
-    radii = nsd.models.spectral_radius(module.cuda(), x).cpu(), nsd.models.spectral_radius(module.cpu(), x.cpu())
+    radii = nsd.fixed_points.spectral_radius(module.cuda(), x).cpu(), nsd.fixed_points.spectral_radius(module.cpu(), x.cpu())
     torch.testing.assert_close(*radii, rtol=0.01, atol=0.0)
 
 

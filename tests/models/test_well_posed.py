@@ -136,46 +136,46 @@ def test_the_gram_bound_is_never_below_the_norm(shape):
 def test_the_spectral_radius_is_right_to_one_per_cent(name, dtype):
     module, x = deq(name, dtype=dtype), data(5, dtype=dtype)
     exact = torch.stack([torch.linalg.eigvals(j.double()).abs().max() for j in jacobians(module, x)])
-    torch.testing.assert_close(nsd.models.spectral_radius(module, x).double(), exact, rtol=0.01, atol=0.0)
+    torch.testing.assert_close(nsd.fixed_points.spectral_radius(module, x).double(), exact, rtol=0.01, atol=0.0)
 
 
 def test_the_spectral_radius_of_a_wide_network():
     x = data(3, dtype=torch.float32)
     module = nsd.DEQ(nsd.Implicit("relu", 0.2), P, 512, generator=torch.Generator().manual_seed(0))
     exact = torch.stack([torch.linalg.eigvals(j.double()).abs().max() for j in jacobians(module, x)])
-    torch.testing.assert_close(nsd.models.spectral_radius(module, x).double(), exact, rtol=0.01, atol=0.0)
+    torch.testing.assert_close(nsd.fixed_points.spectral_radius(module, x).double(), exact, rtol=0.01, atol=0.0)
 
 
 def test_picard_contracts_by_the_spectral_radius():
     module, x = deq("tanh", solver=nsd.Picard()), data(1)
     trace = module.solve(x).residuals[:, 0]
     rate = float((trace[-1] / trace[-9]) ** (1 / 8))
-    assert rate == pytest.approx(float(nsd.models.spectral_radius(module, x)), rel=0.15)
+    assert rate == pytest.approx(float(nsd.fixed_points.spectral_radius(module, x)), rel=0.15)
 
 
 def test_the_jacobian_penalty_is_an_unbiased_estimate():
     module, x = deq("relu"), data(6)
     exact = sum(float(j.square().sum()) for j in jacobians(module, x)) / (6 * M)
     draw = torch.Generator().manual_seed(0)
-    estimates = torch.stack([nsd.models.jacobian_penalty(module, x, generator=draw).detach() for _ in range(400)])
+    estimates = torch.stack([nsd.fixed_points.jacobian_penalty(module, x, generator=draw).detach() for _ in range(400)])
     assert float(estimates.mean()) == pytest.approx(exact, abs=4 * float(estimates.std()) / 20)
-    assert float(nsd.models.jacobian_penalty(module, x, probes=400, generator=draw)) == pytest.approx(exact, rel=0.03)
+    assert float(nsd.fixed_points.jacobian_penalty(module, x, probes=400, generator=draw)) == pytest.approx(exact, rel=0.03)
 
 
 def test_the_jacobian_penalty_trains():
     module, x = deq("relu", var_a=0.24), data()
-    before = nsd.models.spectral_radius(module, x).mean()
+    before = nsd.fixed_points.spectral_radius(module, x).mean()
     optimiser = torch.optim.Adam(module.parameters(), lr=0.03)
     for step in range(20):
         optimiser.zero_grad()
-        nsd.models.jacobian_penalty(module, x, generator=torch.Generator().manual_seed(step)).backward()
+        nsd.fixed_points.jacobian_penalty(module, x, generator=torch.Generator().manual_seed(step)).backward()
         optimiser.step()
-    assert float(nsd.models.spectral_radius(module, x).mean()) < 0.8 * float(before)
+    assert float(nsd.fixed_points.spectral_radius(module, x).mean()) < 0.8 * float(before)
 
 
 def test_the_penalty_has_the_exact_gradient():
     module, x = deq("tanh"), data(4)
-    value = lambda: nsd.models.jacobian_penalty(module, x, generator=torch.Generator().manual_seed(0))  # noqa: E731
+    value = lambda: nsd.fixed_points.jacobian_penalty(module, x, generator=torch.Generator().manual_seed(0))  # noqa: E731
     (gradient,) = torch.autograd.grad(value(), module.A)
     direction = torch.randn(M, M, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     values = []
@@ -189,4 +189,4 @@ def test_the_penalty_has_the_exact_gradient():
 
 def test_other_modules_are_refused():
     with pytest.raises(nsd.BadInput, match="ENN"):
-        nsd.models.spectral_radius(nsd.ENN(nsd.Explicit("relu"), P, M), data())
+        nsd.fixed_points.spectral_radius(nsd.ENN(nsd.Explicit("relu"), P, M), data())

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from notsodeep._lazy import lazy
 
 if TYPE_CHECKING:
-    from notsodeep.fixed_points.jacobian import jacobian_penalty as jacobian_penalty, spectral_radius as spectral_radius
     from notsodeep.models.certificate import Certificate as Certificate
     from notsodeep.models.compile import Compiled as Compiled
     from notsodeep.models.export.onnx import to_onnx as to_onnx
