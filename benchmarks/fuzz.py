@@ -28,7 +28,7 @@ MEANING = {
     "understated": "WARNED FALSELY: off by more than 1e-6 and by more than was named",
     "refused": "refused",
     "raw": "RAW ERROR: not one of the package's own",
-    "rare": "off, where most of E[φ²] or E[φ'²] is from beyond 8.5 deviations; not counted as a failure",
+    "rare": "off, where E[φ²] or E[φ'²] is next to nothing: from beyond 8.5 deviations, or lost in rounding; no failure",
     "none": "left out: overflows, underflows, is 0, or a DEQ without one well-conditioned equilibrium",
     "dropped": "left out: the oracle itself cannot tell",
 }

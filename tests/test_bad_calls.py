@@ -90,6 +90,7 @@ def _deq(**options):
         "no family": (lambda: nsd.design(NET, family=None), "family must be a word.*got None"),
         "one ridge": (lambda: nsd.fit_readout(_deq(), [(X, torch.zeros(6, dtype=torch.long))], ridges=0.1), "ridges = 0.1"),
         "no statistics": (lambda: nsd.equivalent_kernel(NET, X, stats=None), "stats must be the statistics.*got None"),
+        "rows that are no number": (lambda: next(_deq().equilibria(X, rows=math.nan)), "rows.*got nan"),
         "a size of 64 bits": (lambda: _deq(width=2**63), "width = 9223372036854775808 is more than 2⁶³"),
         "a size that no machine holds": (lambda: _deq(width=2**40), "GiB are free"),
         "samples that no machine holds": (lambda: nsd.GaussianMixture.two_classes(9).sample(2**50), "GiB are free"),

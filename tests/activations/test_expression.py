@@ -170,6 +170,8 @@ REMEDIES = {
     "1/(x - 0.3)": "divides by 0 at x = 0.3: ",
     "tanh((3*x - 1)**-2)": "'\\(3\\*x-1\\)\\*\\*-2' divides by 0 at x = 0.3333",
     "9**9**9*x": "'9\\*\\*9\\*\\*9' has the exponent 3.8.*e\\+08",
+    "sign(gelu(x))": "jumps at x = -38.* underflows to 0 there",
+    "x + sign(exp(-x**2))": "'sign\\(exp\\(-x\\*\\*2\\)\\)' jumps at x = -?27.* underflows to 0 there",
     "2**x": "exp\\(log\\(2\\)\\*x\\)",
     "x +": "cannot be read",
 }

@@ -120,3 +120,16 @@ def test_a_kink_of_a_steep_function_is_not_infinitely_steep():
 @pytest.mark.parametrize("power", [0.6, 0.7, 0.75])
 def test_roots_are_infinitely_steep(power):
     assert mesh(lambda x: x.abs() ** power + 10.0 * x, 16.0, (0.0,)).steepness > 1e-9
+
+
+def test_a_kink_is_no_jump_however_far_out():
+    """Its place is known to the rounding of x only, and a steep function is not 0 there."""
+    assert not expression("abs(sin(sqrt(1 + (45.7*(x - 0.634))**2)))").mesh(64.0).jumps
+    assert len(expression("abs(sin(3*x)) + 1e-5*sign(x - 50)").mesh(64.0).jumps) == 1
+
+
+def test_a_sign_that_rounding_makes_beyond_what_is_looked_at_first():
+    phi = expression("sign(x) + sign(sigmoid(6*x))")
+    assert phi.mesh(100.0).jumps
+    with pytest.raises(BadInput, match=r"jumps at x = -118\.3 .* underflows"):
+        phi.mesh(200.0)

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -185,6 +187,17 @@ def test_a_wrong_address_is_one_line_within_seconds(notsodeep, tmp_path, address
     assert "Traceback" not in ran.stderr
     assert ran.stderr.strip().count("\n") == 0
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("address", ["http://nowhere", "inproc://x", "tls://127.0.0.1:9"])
+def test_a_wrong_address_ends_the_process_too(tmp_path, address):
+    """In a process of its own: a client that was half made would hold it for 10 s, and end in a traceback."""
+    data = ["--data", "gmm:n=40,p=20", "--format", "zarr", "--out", str(tmp_path / "k"), "--scheduler", address]
+    ran = subprocess.run([sys.executable, "-m", "notsodeep.cli", "kernel", *data], capture_output=True, text=True)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(f"error: There is no Dask scheduler at '{address}'")
+    assert ran.stderr.strip().count("\n") == 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_wrong_address_makes_no_folder(notsodeep, tmp_path, monkeypatch):  # noqa: F811

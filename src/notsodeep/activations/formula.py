@@ -24,6 +24,7 @@ _ZERO_RTOL = 1e-9  # of a value to those a step of the grid away
 _THIRDS = 100  # (2/3)^100 of a step is below the spacing of float64
 _APART = 1e-6
 _MANY = 1000  # zeros: more are waves that no panel follows
+_UNDERFLOW = 1e-290  # what is nearer to 0 than this, and 0 a little farther on, may be so by rounding alone
 _KEPT = 128  # expressions whose kinks need not be looked for again
 
 
@@ -63,7 +64,10 @@ class Formula(Activation):
         return self._found.derivative(x)
 
     def mesh(self, reach: float) -> Mesh:
-        return self._found.mesh_as_of(reach, b"")  # a text stands for one function
+        found = self._found.mesh_as_of(reach, b"")  # a text stands for one function
+        if found.jumps:
+            _check_signs(self.text, [place for place, _ in found.jumps if abs(place) < reach])
+        return found
 
     @property
     def pieces(self) -> Pieces | None:
@@ -99,6 +103,7 @@ def _looked_at(text: str) -> Custom:
             raise refusal(part, f"divides by 0 at x = {poles[0]:.4g}: write a divisor that is never 0, such as 1 + x**2")
     found = look_at(value, _kinks(value, reading.switches), text)
     _check_slope(found, text)
+    _check_signs(text, [place for place, _ in found.jumps])
     return found
 
 
@@ -156,6 +161,21 @@ def _check_slope(found: Custom, text: str) -> None:
     slopes = found.derivative(places)
     if not bool(torch.isfinite(slopes).all()):
         raise _not_finite(text, "has a slope that ", places, slopes)
+
+
+def _check_signs(text: str, jumps: list[float]) -> None:
+    """`BadInput` where sign(u) jumps because u, which is never 0 there, is nearer to 0 than float64 can tell."""
+    for part, inner in read(text).signs:
+        for place in jumps:
+            step = 1e-6 * max(1.0, abs(place))
+            with torch.no_grad():
+                sides = inner(torch.tensor([place - step, place + step], dtype=torch.float64)).abs()
+            if float(sides.min()) == 0.0 and 0.0 < float(sides.max()) < _UNDERFLOW:
+                raise refusal(
+                    part,
+                    f"jumps at x = {place:.4g} only because what it is the sign of underflows to 0 there in float64: write the "
+                    "sign of what does not come so near to 0, such as sign(x) for sign(gelu(x))",
+                )
 
 
 def _not_finite(text: str, what: str, places: Tensor, values: Tensor) -> BadInput:

@@ -64,16 +64,18 @@ _NOT_ARITHMETIC: dict[type[ast.expr], str] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text spells, with what of it is special where it is 0: a kink, and what something is divided by."""
+    """What a text spells, with what of it is special where it is 0: a kink, what something is divided by, and what the sign
+    is taken of."""
 
     value: Part
     switches: list[Function]
     divisors: list[tuple[str, Function]]
+    signs: list[tuple[str, Function]]
 
 
 def read(text: str) -> Reading:
-    reader = _Reader(text, [], [])
-    return Reading(reader.part(_tree(text)), reader.switches, reader.divisors)
+    reader = _Reader(text, [], [], [])
+    return Reading(reader.part(_tree(text)), reader.switches, reader.divisors, reader.signs)
 
 
 def refusal(part: str, why: str) -> BadInput:
@@ -188,6 +190,7 @@ class _Reader:
     text: str
     switches: list[Function]
     divisors: list[tuple[str, Function]]
+    signs: list[tuple[str, Function]]
 
     def part(self, node: ast.expr, depth: int = 1) -> Part:
         if depth > _DEEPEST:
@@ -280,6 +283,8 @@ class _Reader:
         if power is not None:
             return self.applied(node, Softplus(), [self.part(power, depth)])
         self.switch(name, parts)
+        if name == "sign" and not isinstance(parts[0], float):
+            self.signs.append((self.quoted(node), parts[0]))
         return self.applied(node, function, parts)
 
     def switch(self, name: str, parts: list[Part]) -> None:

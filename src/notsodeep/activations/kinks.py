@@ -9,6 +9,8 @@ from torch import Tensor
 
 Function = Callable[[Tensor], Tensor]
 
+_PLACE_RTOL = 1e-11  # of x, how far off the place of a kink may be
+
 
 def derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
     """φ'(x) by automatic differentiation; where `keep`, with the graph that a second derivative needs."""
@@ -67,17 +69,20 @@ def find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[flo
     if not places:
         return ()
     at = torch.tensor(places, dtype=torch.float64)
-    heights, nearer = (_heights(function, at, h) for h in (1e-6, 1e-9))
+    (heights, rise), (nearer, _) = (_heights(function, at, h) for h in (1e-6, 1e-9))
     with torch.no_grad():
         size = function(at[:, None] + at.new_tensor([-1e-6, 1e-6])).abs().amax(1)
+    # Next to a kink whose place is off by next to nothing, the sides are apart by what the slopes make of that.
+    least = torch.maximum(1e-8 * size, _PLACE_RTOL / 1e-6 * rise)
     # A jump is as high from nearer by; what is only steep is not.
-    real = (heights.abs() > 1e-8 * size) & ((nearer - heights).abs() <= 0.1 * heights.abs())
+    real = (heights.abs() > least) & ((nearer - heights).abs() <= 0.1 * heights.abs())
     return tuple(zip(at[real].tolist(), heights[real].tolist(), strict=True))
 
 
-def _heights(function: Function, at: Tensor, h: float) -> Tensor:
-    """φ(place+) − φ(place−), extrapolated to the place from h and 2h off on each side."""
+def _heights(function: Function, at: Tensor, h: float) -> tuple[Tensor, Tensor]:
+    """φ(place+) − φ(place−), extrapolated to the place from h and 2h off on each side, and the larger of what φ changes by from
+    there to there."""
     step = h * at.abs().clamp(min=1.0)[:, None]
     with torch.no_grad():
         below2, below, above, above2 = function(at[:, None] + step * at.new_tensor([-2.0, -1.0, 1.0, 2.0])).unbind(1)
-    return (2.0 * above - above2) - (2.0 * below - below2)
+    return (2.0 * above - above2) - (2.0 * below - below2), torch.maximum((above2 - above).abs(), (below - below2).abs())

@@ -149,8 +149,8 @@ class _Builder:
         if bool(bad.any()):
             place = float(x[bad][x[bad].abs().argmin()])
             raise BadInput(
-                f"{self.label} or its slope is not finite at x = {place:.6g}, and inputs of this size bring it there: averages "
-                "of it do not exist. Scale the data down, or take an activation that grows more slowly.",
+                f"{self.label} or its slope is not finite at x = {place:.6g} in float64, and inputs of this size bring it "
+                "there: averages of it cannot be taken. Scale the data down, or take an activation that grows more slowly.",
                 place=place,
             )
         count = len(self.nodes)
@@ -299,9 +299,10 @@ class _Builder:
 
     def _too_fast(self, panels: int) -> BadInput:
         return BadInput(
-            f"{self.label} varies too fast between {-self.reach:.4g} and {self.reach:.4g}, where inputs of this size bring it: "
-            f"{panels} panels are not enough to follow it to round-off. Scale the data down, or stretch the activation "
-            "(sin(600*x) to sin(x)).",
+            f"{self.label} varies too fast between {-self.reach:.4g} and {self.reach:.4g}, or its slope has too few digits "
+            f"somewhere there: {panels} panels are not enough to follow it to round-off. Scale the data down (at least ±16 is "
+            "looked at), stretch the activation (sin(600*x) to sin(x)), or round its cusps off (abs(x - 1)**0.5 to "
+            "((x - 1)**2 + 0.01)**0.25).",
             panels=panels,
         )
 

@@ -192,8 +192,8 @@ def _refuse_if_growing(phi: Activation, tau: Tensor, rule: NormalRule, value: Te
     if bool(wrong.any()):
         smallest = float(tau[wrong].min())
         raise BadInput(
-            f"{phi} grows too fast for inputs of this size: E[φ²(τξ)] at τ = {smallest:.4g} is made of values more than "
-            f"{CUT:g} deviations out. Scale the data down, or take an activation that grows more slowly.",
+            f"{phi} grows too fast for inputs of this size: E[φ²(τξ)] at τ = {smallest:.4g} is made in part of values "
+            f"more than {CUT:g} deviations out. Scale the data down, or take an activation that grows more slowly.",
             tau=smallest,
         )
 

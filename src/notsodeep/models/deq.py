@@ -167,9 +167,17 @@ class DEQ(nn.Module):
             return replace(found, value=self._as_features(found.value, x))
 
     def equilibria(self, x: Tensor, rows: int | None = None) -> Iterator[tuple[Map, Tensor]]:
-        """(s ↦ φ(W s + u), its fixed points √m z*) of the samples x, at most `rows` of them at a time."""
+        """(s ↦ φ(W s + u), its fixed points √m z*) of the samples x, at most `rows` of them at a time.
+
+        Args:
+            x: Samples, (…, p).
+            rows: How many at a time; all by default.
+
+        Raises:
+            BadInput: `x` does not fit the DEQ, or `rows` is no whole number from 1 on.
+        """
         x = module_input(x, self.in_features, self.B, "DEQ").reshape(-1, self.in_features)
-        for part in x.split(rows or len(x)):
+        for part in x.split(len(x) if rows is None else count(rows, "rows")):
             weight, u = self.terms(part)
             yield partial(self.step, weight=weight, u=u), self.solve(part).value / self.form.output
 

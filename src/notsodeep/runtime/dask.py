@@ -50,13 +50,20 @@ def connected(scheduler: Any) -> Iterator[Any]:
 def _check_alive(address: str) -> None:
     """Raises BadInput if nothing, or something other than a Dask scheduler, listens at tcp://host:port; Dask's client would
     retry or wait forever. A scheduler greets each connection, with the length of its greeting first."""
+    from distributed import Security
     from distributed.comm.addressing import parse_address, parse_host_port
+    from distributed.comm.registry import get_backend
 
     try:
         scheme, place = parse_address(address)
+        backend = get_backend(scheme)  # a client of what is unknown, not installed or misspelt would take 10 s to be gone
+        backend.get_connector()
+        backend.get_address_host(place)
         host, port = parse_host_port(place, _PORT)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, ImportError) as error:
         raise _no_scheduler(address, error) from error
+    if scheme in ("tls", "wss") and Security().get_connection_args("client").get("ssl_context") is None:
+        raise _no_scheduler(address, "Dask's configuration has no certificate for it")
     if scheme != "tcp":
         return
     try:
