@@ -99,3 +99,10 @@ class Activation(ABC):
         offsets = torch.cat([-steps, steps.new_zeros(1), steps])
         centres = torch.tensor(sorted({0.0, *self.kinks}), dtype=torch.float64)
         return (centres[:, None] + offsets).flatten()
+
+
+class Named(Activation):
+    """An activation without parameters, printed as its name in lower case."""
+
+    def __str__(self) -> str:
+        return type(self).__name__.lower()

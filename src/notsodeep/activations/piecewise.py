@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.activations.base import Activation
+from notsodeep.activations.base import Activation, Named
 from notsodeep.arguments import number, positive
 
 
@@ -154,7 +154,7 @@ class Elu(Activation):
 
 
 @dataclass(frozen=True)
-class Softsign(Activation):
+class Softsign(Named):
     """x/(1 + |x|): its second derivative jumps at 0."""
 
     kinks = (0.0,)
@@ -166,12 +166,9 @@ class Softsign(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return (1.0 + x.abs()) ** -2
 
-    def __str__(self) -> str:
-        return "softsign"
-
 
 @dataclass(frozen=True)
-class Sign(Activation):
+class Sign(Named):
     """−1, 0 or 1. It jumps at 0, so E[φ'²] and with it the tangent kernel on the diagonal are infinite."""
 
     kinks = (0.0,)
@@ -184,6 +181,3 @@ class Sign(Activation):
 
     def derivative(self, x: Tensor) -> Tensor:
         return torch.zeros_like(x)
-
-    def __str__(self) -> str:
-        return "sign"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.activations.base import Activation
+from notsodeep.activations.base import Named
 
 
 def _normal_cdf(x: Tensor) -> Tensor:
@@ -23,7 +23,7 @@ def _normal_pdf(x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Tanh(Activation):
+class Tanh(Named):
     """tanh(x)."""
 
     lipschitz = 1.0
@@ -34,12 +34,9 @@ class Tanh(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return torch.cosh(x.clamp(-350, 350)) ** -2  # 1 − tanh² loses its digits where tanh is close to 1
 
-    def __str__(self) -> str:
-        return "tanh"
-
 
 @dataclass(frozen=True)
-class Erf(Activation):
+class Erf(Named):
     """erf(x) = 2/√π ∫_0^x e^(−t²) dt."""
 
     lipschitz = 2.0 / math.sqrt(math.pi)
@@ -50,12 +47,9 @@ class Erf(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return 2.0 / math.sqrt(math.pi) * torch.exp(-x.square())
 
-    def __str__(self) -> str:
-        return "erf"
-
 
 @dataclass(frozen=True)
-class Sigmoid(Activation):
+class Sigmoid(Named):
     """1/(1 + e^(−x))."""
 
     lipschitz = 0.25
@@ -66,12 +60,9 @@ class Sigmoid(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return torch.sigmoid(x) * torch.sigmoid(-x)
 
-    def __str__(self) -> str:
-        return "sigmoid"
-
 
 @dataclass(frozen=True)
-class Softplus(Activation):
+class Softplus(Named):
     """log(1 + e^x)."""
 
     lipschitz = 1.0
@@ -82,12 +73,9 @@ class Softplus(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return torch.sigmoid(x)
 
-    def __str__(self) -> str:
-        return "softplus"
-
 
 @dataclass(frozen=True)
-class Arctan(Activation):
+class Arctan(Named):
     """arctan(x)."""
 
     lipschitz = 1.0
@@ -98,12 +86,9 @@ class Arctan(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return 1.0 / (1.0 + x.square())
 
-    def __str__(self) -> str:
-        return "arctan"
-
 
 @dataclass(frozen=True)
-class Sin(Activation):
+class Sin(Named):
     """sin(x)."""
 
     lipschitz = 1.0
@@ -115,12 +100,9 @@ class Sin(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return torch.cos(x)
 
-    def __str__(self) -> str:
-        return "sin"
-
 
 @dataclass(frozen=True)
-class Cos(Activation):
+class Cos(Named):
     """cos(x)."""
 
     lipschitz = 1.0
@@ -132,12 +114,9 @@ class Cos(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return -torch.sin(x)
 
-    def __str__(self) -> str:
-        return "cos"
-
 
 @dataclass(frozen=True)
-class Gelu(Activation):
+class Gelu(Named):
     """x Φ(x), Φ the normal distribution function."""
 
     lipschitz = 0.5 * (1.0 + math.erf(1.0)) + math.exp(-1.0) / math.sqrt(math.pi)  # Φ(x) + x N(x) at x = √2
@@ -148,12 +127,9 @@ class Gelu(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         return _normal_cdf(x) + x * _normal_pdf(x)
 
-    def __str__(self) -> str:
-        return "gelu"
-
 
 @dataclass(frozen=True)
-class Silu(Activation):
+class Silu(Named):
     """x/(1 + e^(−x)), also called swish."""
 
     lipschitz = 1.099839320128867  # at x = 2.3994, where φ'' = 0; a test looks for a larger slope
@@ -165,12 +141,9 @@ class Silu(Activation):
         s = torch.sigmoid(x)
         return s + x * s * torch.sigmoid(-x)
 
-    def __str__(self) -> str:
-        return "silu"
-
 
 @dataclass(frozen=True)
-class Gaussian(Activation):
+class Gaussian(Named):
     """e^(−x²/2)."""
 
     lipschitz = math.exp(-0.5)
@@ -180,6 +153,3 @@ class Gaussian(Activation):
 
     def derivative(self, x: Tensor) -> Tensor:
         return -x * torch.exp(-0.5 * x.square())
-
-    def __str__(self) -> str:
-        return "gaussian"

@@ -77,8 +77,8 @@ class CpuEngine(Engine):
         return marks.nonzero() + torch.tensor([rows.start, columns.start])
 
     def _layers(
-        self, i: slice, j: slice, gram: Tensor, tangent: Tensor, targets: list[cpu.Target]
-    ) -> list[tuple[Any, tuple[Any, ...], list[cpu.Target]]]:
+        self, i: slice, j: slice, gram: Tensor, tangent: Tensor, targets: list[cpu.Destination]
+    ) -> list[tuple[Any, tuple[Any, ...], list[cpu.Destination]]]:
         """For each layer: Θ of the layer before, its two sides and law, and the targets of its kernels, which the next layer
         reads."""
         conjugate_alone = all(target.kernel in (cpu.CONJUGATE, cpu.NONE) for target in targets)
@@ -117,8 +117,8 @@ def _within(outer: slice, inner: slice) -> slice:
     return slice(outer.start + inner.start, outer.start + inner.stop)
 
 
-def _target(kernel: int, output: Tensor, mirror: Tensor) -> cpu.Target:
-    return cpu.Target(kernel, *_flat(output), *_flat(mirror))
+def _target(kernel: int, output: Tensor, mirror: Tensor) -> cpu.Destination:
+    return cpu.Destination(kernel, *_flat(output), *_flat(mirror))
 
 
 def _flat(matrix: Tensor) -> tuple[Any, int]:

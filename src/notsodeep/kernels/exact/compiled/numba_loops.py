@@ -56,7 +56,7 @@ class Side(NamedTuple):
     coefficients: Any
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """A kernel to write, its output and its mirror image, each as a flat array with the distance of its rows: one type for any
     layout, so compiling once is enough.
 
@@ -237,7 +237,7 @@ def _emit(kernel: int, gain: Any, tau: Any, mean: Any, right: Side, n: int, w: A
 
 
 @_fast
-def _scatter(block: Any, shift: int, top: int, start: int, target: Target) -> None:
+def _scatter(block: Any, shift: int, top: int, start: int, target: Destination) -> None:
     """Write a block to its place and, transposed, to its mirror image; of one that meets the diagonal, the part above it."""
     rows, columns = block.shape
     whole = len(target.mirror) == 0 or start > top + rows - 1 + shift
@@ -282,8 +282,8 @@ def solve_rows(
     left: Side,
     right: Side,
     law: Law,
-    first: Target,
-    second: Target,
+    first: Destination,
+    second: Destination,
     marks: Any,
 ) -> int:
     """Solve gram[top : top + rows], at most `ROWS`, write the kernels, mark the unsolved pairs, and return their number.
