@@ -27,9 +27,8 @@ for _ in range(8):
         loss.backward()
         optimiser.step()
 found = deq.solve(x[test])
-print(
-    f"{found.evaluations} evaluations, contraction {float(nsd.fixed_points.spectral_radius(deq, x[test][:20]).max()):.2f} at worst"
-)
+worst = float(nsd.fixed_points.spectral_radius(deq, x[test][:20]).max())
+print(f"{found.evaluations} evaluations, contraction {worst:.2f} at worst")
 
 # %% One call: the matched network, its design, and a certificate on samples that the fit did not see.
 compiled = nsd.compile_deq(deq, x[train], y[train])
