@@ -41,8 +41,8 @@ class Entry:
     true: float
     scale: float
     call: str
-    hidden: bool = False
-    """of a value or a slope that is next to nothing; see `oracle.Side`"""
+    hidden: str = ""
+    """"rare" or "rounded" where it is of a value or a slope that is next to nothing: `hidden` or `lost` of `oracle.Side`"""
 
     @property
     def error(self) -> float:
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`outcome`: exact, wrong, warned, understated, refused, raw, rare, dropped or none (there is no finite value)."""
+    """`outcome`: exact, wrong, warned, understated, refused, raw, rare, rounded, foreign, dropped or none (no finite value)."""
 
     seed: int
     subject: str
@@ -102,13 +102,14 @@ def judge_deq(seed: int, subject: Subject, setting: Setting, share: float, var_b
         return asked.without_truth(str(reason))
     except NoEquilibrium as reason:
         return Verdict(seed, subject.source, "none", message=str(reason))
+    hidden = ["rare" if nothing else "" for nothing in truth.hidden]
     asked.net = f"nsd.Implicit(phi, {var_a!r}, {var_b!r}, centre=False)"
 
     def entries(phi: Any) -> list[Entry]:
         found = nsd.exact_kernels(nsd.Implicit(phi, var_a, var_b, centre=False), _samples(setting))
         return [
-            *_matrix("conjugate", found.conjugate, truth.conjugate, truth.hidden, 0.0, asked.net),
-            *_matrix("tangent", found.tangent, truth.tangent, truth.hidden, 0.0, asked.net),
+            *_matrix("conjugate", found.conjugate, truth.conjugate, hidden, 0.0, asked.net),
+            *_matrix("tangent", found.tangent, truth.tangent, hidden, 0.0, asked.net),
         ]
 
     asked.of(entries)
@@ -177,11 +178,7 @@ class _Asked:
         if self.raw:
             return self._verdict("raw", self.raw)
         if error > SILENT_RTOL and not self.warned:
-            return (
-                self._verdict("wrong")
-                if self._is_the_oracles()
-                else self._verdict("dropped", "torch computes another function")
-            )
+            return self._verdict("wrong" if self._is_the_oracles() else "foreign")
         if error > SILENT_RTOL:
             named = max((float(n) for text in self.warned for n in _NAMED_ERROR.findall(text)), default=0.0)
             return self._verdict("warned" if error <= named else "understated", self.warned[0])
@@ -189,7 +186,8 @@ class _Asked:
             return self._verdict("refused", self.refused)
         if self.warned:
             return self._verdict("warned", self.warned[0])
-        return self._verdict("rare" if any(entry.error > SILENT_RTOL for entry in self.entries) else "exact")
+        off = {entry.hidden for entry in self.entries if entry.error > SILENT_RTOL}
+        return self._verdict("rounded" if "rounded" in off else "rare" if off else "exact")
 
     def _is_the_oracles(self) -> bool:
         """Whether a torch function that the package merely calls is the oracle's one in float64: sign(gelu(x)) is not, since
@@ -206,7 +204,7 @@ class _Asked:
         return True
 
     def _verdict(self, outcome: str, message: str = "") -> Verdict:
-        shown = [entry for entry in self.entries if outcome == "rare" or not entry.hidden]
+        shown = [entry for entry in self.entries if entry.hidden in ("", outcome)]
         worst = max(shown, key=lambda entry: entry.error, default=None)
         line = reproduction(self.subject, self.setting, worst, self.net)
         error = worst.error if worst else 0.0
@@ -264,7 +262,7 @@ def _kernels(phi: Any, subject: Subject, setting: Setting, truth: oracle.Pair) -
     sides = truth.left, truth.right
     lam = _covariance(setting)
     k = ((sides[0].norm ** 2, truth.value), (truth.value, sides[1].norm ** 2))
-    hidden = [at.hidden[0] for at in sides]
+    hidden = [_hidden(at, 0) for at in sides]
     slack = 0.0 if math.isnan(truth.slope) else _ROUNDING * abs(truth.slope * lam)
     entries = _matrix("conjugate", conjugate, k, hidden, slack)
     if tangent is None or math.isnan(truth.slope):
@@ -279,7 +277,7 @@ def _kernels(phi: Any, subject: Subject, setting: Setting, truth: oracle.Pair) -
 
 
 def _matrix(
-    what: str, given: Any, true: Any, hidden: Sequence[bool], slack: float, net: str = "nsd.Explicit([phi])"
+    what: str, given: Any, true: Any, hidden: Sequence[str], slack: float, net: str = "nsd.Explicit([phi])"
 ) -> list[Entry]:
     found = []
     for i, j in ((0, 0), (1, 1), (0, 1)):
@@ -290,7 +288,12 @@ def _matrix(
     return found
 
 
-def _entry(what: str, given: float, true: float, scale: float, call: str, hidden: bool, slack: float = 0.0) -> Entry:
+def _hidden(at: oracle.Side, which: int) -> str:
+    """Why the value (0) or the slope (1) is next to nothing, if it is."""
+    return "rare" if at.hidden[which] else "rounded" if which == 1 and at.lost else ""
+
+
+def _entry(what: str, given: float, true: float, scale: float, call: str, hidden: str, slack: float = 0.0) -> Entry:
     # What the rounding of λ itself makes of the entry is not the package's.
     near = true if abs(given - true) <= slack else given
     return Entry(what, near, true, scale or 1.0, call, hidden)
@@ -303,7 +306,7 @@ def _plain(phi: Any, subject: Subject, setting: Setting, truth: oracle.Pair) -> 
     value, slope = dual_map(phi, *taus)
     unknown = subject.tree.may_jump or math.isnan(truth.slope)
     call, slack = "dual_map(activation(phi), *t)", 0.0 if unknown else _ROUNDING * abs(truth.slope * float(taus[2]))
-    hidden = [left.hidden[which] or right.hidden[which] for which in (0, 1)]
+    hidden = [_hidden(left, which) or _hidden(right, which) for which in (0, 1)]
     scale = left.norm * right.norm
     entries = [_entry("dual value", float(value), truth.value, scale, f"{call}[0]", hidden[0], slack)]
     if unknown:
@@ -313,7 +316,7 @@ def _plain(phi: Any, subject: Subject, setting: Setting, truth: oracle.Pair) -> 
     at = moments(phi, taus[:1])
     for name, scale in _scales(left).items():
         call = f"moments(activation(phi), t[:1]).{name}"
-        covered = left.hidden[0 if name in ("mean", "variance") else 1]
+        covered = _hidden(left, 0 if name in ("mean", "variance") else 1)
         true = left.moments[name]
         entries.append(_entry(name, float(getattr(at, name)[0]), true, max(scale, abs(true)), call, covered))
     return entries

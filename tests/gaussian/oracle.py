@@ -66,8 +66,10 @@ class Side:
     """whether a jump of φ was seen"""
     hidden: tuple[bool, bool]
     """whether E[φ²] and E[φ'²] come from beyond 8.5 deviations and are next to nothing beside φ and φ' on [−64, 64]: a number
-    such as 1e-100 that no one who adds it to others can tell from 0. So are slopes that change φ by less than its rounding, as
-    those of tanh(x) at 150: a float64 φ is constant there, and its derivative, made of its value, is 0"""
+    such as 1e-100 that no one who adds it to others can tell from 0"""
+    lost: bool
+    """whether φ' changes φ by less than its rounding and is next to nothing, as that of tanh(x) at 150: a float64 φ is constant
+    there, and its derivative, made of its value, is 0"""
     moments: dict[str, float]
 
 
@@ -151,13 +153,16 @@ def side(phi: Function, places: Sequence[float], tau: float, how: Resolution) ->
     if power < 1e-280:
         raise Undecided("it underflows")
     outside = np.abs(xi) > 8.5
-    lost = (False, tau * math.sqrt(steepness) < _EPS * math.sqrt(power))
-    hidden = tuple(
-        (rounded or float(np.sum(part[outside] ** 2)) > 0.5 * total) and math.sqrt(total) < 3e-13 * around
-        for part, total, around, rounded in zip((value, slope), (power, steepness), _largest(phi, tau), lost, strict=True)
+    largest = _largest(phi, tau)
+    nothing = [math.sqrt(total) < 3e-13 * around for total, around in zip((power, steepness), largest, strict=True)]
+    value_hidden, slope_hidden = (
+        small and float(np.sum(part[outside] ** 2)) > 0.5 * total
+        for small, part, total in zip(nothing, (value, slope), (power, steepness), strict=True)
     )
+    lost = nothing[1] and tau * math.sqrt(steepness) < _EPS * math.sqrt(power)
     found = _moments(tau, xi, root, value, slope)
-    return Side(tau, edges, math.sqrt(power), math.sqrt(steepness), _jumps(phi, tau, edges), hidden, found)  # type: ignore[arg-type]
+    jumps = _jumps(phi, tau, edges)
+    return Side(tau, edges, math.sqrt(power), math.sqrt(steepness), jumps, (value_hidden, slope_hidden), lost, found)
 
 
 def _largest(phi: Function, tau: float) -> list[float]:
