@@ -159,7 +159,7 @@ def test_another_family_activation_and_kernel(visitor):
     visitor.says("family", "No hard_tanh network has this kernel")
     visitor.carries("family=hard_tanh")
     assert "Designed: hard_tanh" in visitor.text("summary")
-    visitor.choose("family", "auto")
+    visitor.choose("family", "matched")
     visitor.until(lambda: visitor.text("family-message") == "", "no note any more")
     visitor.choose("activation", "tanh")
     visitor.carries("activation=tanh")

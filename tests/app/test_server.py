@@ -125,7 +125,7 @@ def test_an_answer_is_in_full_strength(client):
 
 CONTROLS = {
     "activation": "relu", "expression": "", "var_a": 0.2, "linked": True, "var_b": 0.8, "data": "mixture",
-    "separation": 8.0, "spread": 8.0, "n": 500, "p": 500, "family": "auto", "kernel": "conjugate",
+    "separation": 8.0, "spread": 8.0, "n": 500, "p": 500, "family": "matched", "kernel": "conjugate",
 }  # fmt: skip
 
 

@@ -51,12 +51,13 @@ def test_hard_tanh_matches_odd_bounded_activations_for_both_kernels(name, match)
     assert found.residual <= 1e-8
 
 
-def test_auto_takes_the_shallowest_family_that_matches():
-    assert nsd.design(nsd.Implicit("linear", 0.2)).explicit.depth == 1
-    assert nsd.design(nsd.Implicit("tanh", 0.2)).family == "hard_tanh"
-    assert nsd.design(nsd.Implicit("relu", 0.2)).family == "leaky_relu"
-    assert nsd.design(nsd.Implicit("relu", 0.2)).explicit.depth == 2
-    assert nsd.design(nsd.Implicit("elu", 0.2)).family.startswith("hermite")
+@pytest.mark.parametrize(
+    ("name", "family", "depth"),
+    [("linear", "leaky_relu", 1), ("tanh", "hard_tanh", 1), ("relu", "leaky_relu", 2), ("elu", "hermite:40", 1)],
+)
+def test_matched_is_the_shallowest_family_that_matches(name, family, depth):
+    found = nsd.design(nsd.Implicit(name, 0.2), family="matched")
+    assert (found.family, found.explicit.depth) == (family, depth)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_unknown_names():
     net = nsd.Implicit("relu", 0.2)
     with pytest.raises(nsd.BadInput, match="no family"):
         nsd.design(net, family="cubic")
-    with pytest.raises(nsd.BadInput, match="no kernel 'neural'; choose from conjugate, tangent"):
+    with pytest.raises(nsd.BadInput, match="no match 'neural'; choose from conjugate, tangent, both"):
         nsd.design(net, match="neural")
     with pytest.raises(nsd.BadInput, match="not a number of terms"):
         nsd.design(net, family="hermite:many")

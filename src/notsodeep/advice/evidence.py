@@ -180,7 +180,7 @@ def evidence(
     chosen = torch.randperm(len(rows), generator=random)[:most]
     used, wanted = standardised(rows[chosen]), _centred(targets[chosen])
     inputs, n = _with_constant(used), len(chosen)
-    explicit = design(net, inputs[:_DESIGN_SAMPLES], tau0=1.0).explicit
+    explicit = design(net, inputs[:_DESIGN_SAMPLES], tau0=1.0, family="matched").explicit
     deq, matched = exact_kernels(net, inputs, tau0=1.0), exact_kernels(explicit, inputs)
     few = slice(min(n, _SCALED_GAP_SAMPLES))
     deq_spectrum, matched_spectrum = (KernelSpectrum.of(kernels.tangent, wanted) for kernels in (deq, matched))

@@ -171,7 +171,7 @@ def race(
     task = _RaceData.of(x, y, test, random)
     schedules = [Schedule(steps=count(steps, "steps"), batch=count(batch, "batch"), rate=rate) for rate in rates]
     features, outputs = task.samples.x.shape[1], task.samples.y.shape[1]
-    phis = design(net or Implicit("relu", var_a=0.2), tau0=1.0).explicit.layers
+    phis = design(net or Implicit("relu", var_a=0.2), tau0=1.0, family="matched").explicit.layers
     seed = int(torch.randint(2**31 - 1, (), generator=random))
 
     def draws() -> list[torch.Generator]:

@@ -19,7 +19,7 @@ NAMED = (
     "sin", "cos", "gaussian", "abs",
 )  # fmt: skip
 DATA = {"mixture": "Gaussian mixture", "digits": "digits", "mnist": "MNIST", "upload": "your file"}
-FAMILY_NAMES = ("auto", *FAMILIES, "hermite")
+FAMILY_NAMES = ("matched", "fitted", "fitted:2", *FAMILIES, "hermite")
 KERNELS = {"conjugate": "CK", "tangent": "NTK"}
 _loaded = lru_cache(maxsize=8)(load)
 
@@ -58,7 +58,7 @@ class State:
     spread: float = 8.0
     n: int = 500
     p: int = 500
-    family: str = "auto"
+    family: str = "matched"
     kernel: str = "conjugate"
     upload: str = ""
 

@@ -22,8 +22,11 @@ from notsodeep.data.sources import Dataset
 from notsodeep.data.standardiser import standardised
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
 from notsodeep.kernels.exact.solver import Prepared, prepare
+from notsodeep.kernels.names import Match
 from notsodeep.linalg.eigen import spectral_norm
+from notsodeep.matching.candidates import Split, Task
 from notsodeep.matching.design import choose
+from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.result import Design
 from notsodeep.matching.solve import compare_scalars, matched_names
 from notsodeep.runtime.threads import later
@@ -163,7 +166,11 @@ def _activation(text: str) -> Activation:
 
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
     """(family, network, note): where the family has no match, its nearest member."""
-    open_length = state.family in ("auto", "hermite")
+    if state.family.startswith("fitted"):
+        fitted = Fitted(2 if state.family.endswith("2") else 1)
+        one = Task(net, target, Match(state.kernel), Split.of(x, target.tau0)).fit(fitted)
+        return one.family, one.explicit, "Fitted to half of the samples; the gaps are those of all of them."
+    open_length = state.family in ("matched", "hermite")
     asked = f"{state.family}:{_SHORTEST}" if open_length else state.family
     try:
         family, explicit, _ = choose(net, target, asked, state.kernel, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +13,11 @@ from notsodeep.cli.program import app, out as stdout, print_json, working
 from notsodeep.data.sources import load
 from notsodeep.figures.design import design_figure
 from notsodeep.figures.style import save
+from notsodeep.kernels.names import Match
 from notsodeep.matching.design import design
 from notsodeep.matching.result import Design
 from notsodeep.runtime.files import output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Implicit
-
-Match = StrEnum("Match", ["conjugate", "tangent"])
 
 
 @app.command("design")
@@ -30,7 +28,7 @@ def design_command(
     data: options.Data = "digits",
     labels: options.Labels = None,
     family: options.Family = "auto",
-    match: Annotated[Match, typer.Option(help="The kernel that must agree.")] = Match.conjugate,
+    match: Annotated[Match, typer.Option(help="The kernel that must agree, or both.")] = Match.CONJUGATE,
     tau0: options.Tau0 = None,
     standardise: options.Standardise = None,
     as_json: options.Json = False,
@@ -41,7 +39,7 @@ def design_command(
     with working("reading the data") as say:
         dataset = load(data, standardise, labels)
         say("designing, and measuring exact kernels")
-        found = design(net, dataset.x, tau0=tau0, family=family, match=match.value)
+        found = design(net, dataset.x, tau0=tau0, family=family, match=match)
         record = {"data": dataset.description, **found.to_dict()}
         # Only now: a design that fails leaves not even a folder behind.
         folder = None if out is None else output_folder(out)

@@ -24,7 +24,13 @@ Activation = Annotated[
 ]
 VarA = Annotated[float, typer.Option(help="σ_a², the variance of the recurrent weights.")]
 VarB = Annotated[float | None, typer.Option(help="σ_b², the variance of the input weights. [default: 1 − var_a]")]
-Family = Annotated[str, typer.Option(help="auto, hard_tanh, leaky_relu, quadratic, hermite or hermite:TERMS.")]
+Family = Annotated[
+    str,
+    typer.Option(
+        help="auto (or auto:1, of one layer), fitted, fitted:2, rescaled, matched, hard_tanh, leaky_relu, quadratic, hermite "
+        "or hermite:TERMS."
+    ),
+]
 
 Data = Annotated[
     str,

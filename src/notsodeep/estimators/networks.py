@@ -64,7 +64,7 @@ class _Deq(_Network):
 
 @dataclass(eq=False, repr=False)
 class _Matched(_Network):
-    family: str = "auto"
+    family: str = "matched"
 
     def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
         return _matched(_design(self._implicit(), self.family, x), x, self.width, outputs, draw)
@@ -119,7 +119,8 @@ class ExplicitClassifier(Classifies, _Matched):
         batch_size: Samples per step of training.
         standardise: Whether to centre X and divide it by its root mean square norm.
         random_state: The seed of the weights and of the order of samples.
-        family: The family of the explicit network, as in `design`.
+        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the
+            data, which takes a second or two longer.
     """
 
 
@@ -137,7 +138,8 @@ class ExplicitRegressor(Regresses, _Matched):
         batch_size: Samples per step of training.
         standardise: Whether to centre X and divide it by its root mean square norm.
         random_state: The seed of the weights and of the order of samples.
-        family: The family of the explicit network, as in `design`.
+        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the
+            data, which takes a second or two longer.
     """
 
 
@@ -201,10 +203,11 @@ class ExplicitFeatures(_Features):
         width: The number of features.
         standardise: Whether to centre X and divide it by its root mean square norm.
         random_state: The seed of the weights.
-        family: The family of the explicit network, as in `design`.
+        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the
+            data, which takes a second or two longer.
     """
 
-    family: str = "auto"
+    family: str = "matched"
 
     def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
         return _matched(_design(self._implicit(), self.family, x), x, self.width, None, draw)
@@ -220,8 +223,8 @@ def _matched(explicit: Explicit, x: Tensor, width: int, outputs: int | None, dra
 
 
 def _design(net: Implicit, family: str, x: Tensor) -> Explicit:
-    instance(family, str, "family", "a word, as in design(family='auto')")  # the cache needs hashable arguments
-    known = _design_by_radius(net, family, radius(x))
+    instance(family, str, "family", "a word, as in design(family='matched')")  # the cache needs hashable arguments
+    known = None if family.startswith(("auto", "fitted")) else _design_by_radius(net, family, radius(x))
     if known is not None:
         return known
     return design(net, x=x[:_TRIAL_SAMPLES], tau0=radius(x), family=family).explicit

@@ -28,16 +28,43 @@ OF_OUTPUTS = (Kernel.CONJUGATE, Kernel.TANGENT)
 
 def as_kernel(kernel: Any, allowed: Iterable[Kernel] = Kernel) -> Kernel:
     """`kernel`, a member or a name, as a member of `allowed`; raises BadInput with the nearest name for any other."""
-    names = [member.value for member in allowed]
-    if isinstance(kernel, str) and kernel in names:
-        return Kernel(kernel)
-    near = get_close_matches(kernel.lower(), names, 1) if isinstance(kernel, str) else []
+    return Kernel(_named(kernel, [member.value for member in allowed], "kernel"))
+
+
+def _named(given: Any, names: list[str], what: str) -> str:
+    """`given` if it is one of the names; raises BadInput with the nearest name for any other."""
+    if isinstance(given, str) and given in names:
+        return str(given)
+    near = get_close_matches(given.lower(), names, 1) if isinstance(given, str) else []
     meant = f"did you mean {near[0]!r}? Choose" if near else "choose"
-    given = repr(kernel.value) if isinstance(kernel, Kernel) else shown(kernel)
-    raise BadInput(f"There is no kernel {given}; {meant} from {', '.join(names)}.")
+    said = repr(str(given)) if isinstance(given, StrEnum) else shown(given)
+    raise BadInput(f"There is no {what} {said}; {meant} from {', '.join(names)}.")
 
 
 def as_kernels(kernel: Any) -> tuple[Kernel, ...]:
     """One kernel or several, each once; raises BadInput for an unknown one, or for none."""
     given = tuple(kernel) if isinstance(kernel, list | tuple | set | frozenset | dict) else (kernel,)
     return tuple(dict.fromkeys(as_kernel(name) for name in given or (given,)))
+
+
+class Match(StrEnum):
+    """The kernels in which an explicit network must agree with a DEQ; every `match=` takes a member or its name."""
+
+    CONJUGATE = "conjugate"
+    TANGENT = "tangent"
+    BOTH = "both"
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels that count."""
+        return OF_OUTPUTS if self is Match.BOTH else (Kernel(self.value),)
+
+    @property
+    def scalars(self) -> Kernel:
+        """The kernel whose four scalars are matched; of both it is the conjugate one, and gains match the other."""
+        return Kernel.CONJUGATE if self is Match.BOTH else Kernel(self.value)
+
+
+def as_match(match: Any) -> Match:
+    """`match`, a member or a name; raises BadInput with the nearest name for any other."""
+    return match if isinstance(match, Match) else Match(_named(match, [member.value for member in Match], "match"))

@@ -1,24 +1,26 @@
-"""From a DEQ to an equivalent explicit network. Ref: docs/theory.md, sections 5 and 6."""
+"""From a DEQ to an equivalent explicit network. Ref: docs/theory.md, sections 5 to 7."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import instance, norm
+from notsodeep.arguments import norm, shown
 from notsodeep.arrays import Array, samples
 from notsodeep.errors import BadInput, NoMatch
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
-from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
-from notsodeep.kernels.names import OF_OUTPUTS, Kernel, as_kernel
+from notsodeep.kernels.names import Kernel, Match, as_kernel, as_match
+from notsodeep.matching.candidates import COMPUTE, Split, Task
 from notsodeep.matching.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
+from notsodeep.matching.fitted import Fitted
+from notsodeep.matching.gains import gained
 from notsodeep.matching.hermite import hermite_network
-from notsodeep.matching.result import Design, Measured
+from notsodeep.matching.rescaled import RescaledFamily
+from notsodeep.matching.result import Candidate, Design, Measured
 from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matching, nearest
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars, scalars
@@ -30,35 +32,41 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "hard_tanh": (HardTanhFamily(),),
     "quadratic": (QuadraticFamily(),),
 }
-"""By name, in the order of preference at equal depth; "hermite" and "auto" are handled apart."""
+"""By name, in the order of preference at equal depth; the others depend on the DEQ or on samples."""
+_NAMES = ("auto", "matched", "rescaled", "fitted", *FAMILIES, "hermite")
 
 _SHALLOWEST_FIRST = sorted(
     ((name, member) for name, members in FAMILIES.items() for member in members), key=lambda pair: pair[1].depth
 )
 _HERMITE_TERMS = (4, 6, 8, 10, 12, 16, 20, 24, 32, 40)
 _EQUAL_NORMS_RTOL = 1e-6
-_MEASURED_SAMPLES, _TRIAL_SAMPLES = 3000, 300
-_COMPUTE: dict[Kernel, Callable[..., Any]] = {Kernel.CONJUGATE: conjugate_kernel, Kernel.TANGENT: tangent_kernel}
+_MEASURED_SAMPLES, _TRIAL_SAMPLES, _SAMPLES_FOR_GAINS = 3000, 300, 300
 
 
 def design(
     net: Implicit,
     x: Array | None = None,
     tau0: float | None = None,
-    family: str = "auto",
-    match: Kernel | str = Kernel.CONJUGATE,
+    family: str | Fitted = "auto",
+    match: Match | str = Match.CONJUGATE,
 ) -> Design:
-    """The explicit network with the kernel of a DEQ, in high dimension, on data of root mean square norm τ0.
+    """The explicit network whose kernel is nearest to that of a DEQ, or that has it in high dimension.
 
-    Two networks have one conjugate kernel where (γ, α1, α2, α3) agree, and one tangent kernel where (κ, β1, β2, β3) do.
+    In high dimension two networks have one conjugate kernel where (γ, α1, α2, α3) agree, and one tangent kernel where
+    (κ, β1, β2, β3) do; at finite n and p other networks are nearer.
 
     Args:
         net: The DEQ.
-        x: Samples (n, p) on which the gap of the exact kernels is measured; they also give τ0.
+        x: Samples (n, p): networks are fitted to one half, and the gaps of the exact kernels measured on the other. They also
+            give τ0. With fewer than 100 a Gaussian sample of their norms and dimension is fitted.
         tau0: The root mean square norm of the data; that of `x` by default, or 1 without data.
-        family: "hard_tanh" (one layer), "leaky_relu" (one or two), "quadratic" (two), "hermite" or "hermite:TERMS" (one layer,
-            exact on inputs of equal norm), or "auto" or "auto:TERMS": the shallowest that matches to 1e-8, else hermite.
-        match: The kernel that must agree, "conjugate" or "tangent".
+        family: "auto" (or "auto:1", of one layer): of all families, the network with the smallest gap on the half that was not
+            fitted, the simpler where they tie; without `x` a matched one, the nearest on a Gaussian sample. By name:
+            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, or `Fitted(…)`;
+            "rescaled", the DEQ's own φ as a φ(b x); "hard_tanh" (one layer), "leaky_relu" (one or two), "quadratic" (two);
+            "hermite" or "hermite:TERMS" (one layer, exact on inputs of equal norm); "matched" or "matched:TERMS": the
+            shallowest of hard_tanh, leaky_relu and quadratic that matches to 1e-8, else hermite.
+        match: The kernel that must agree, "conjugate", "tangent" or "both": then gains of the layers match the tangent one.
 
     Returns:
         The explicit network with both sets of scalars and, given `x`, the measured gaps.
@@ -70,54 +78,107 @@ def design(
     """
     if not isinstance(net, Implicit):
         raise BadInput(f"design() starts from an Implicit network, got {type(net).__name__}.")
-    kernel = as_kernel(match, OF_OUTPUTS)
-    names = matched_names(kernel)
-    instance(family, str, "family", f"a word, one of auto, hermite, {', '.join(FAMILIES)}")
+    wanted = as_match(match)
+    if not isinstance(family, str | Fitted):
+        raise BadInput(f"family must be one of {', '.join(_NAMES)}, or nsd.Fitted(…); got {shown(family)}.")
     data = None if x is None else samples(x)
     radius = norm(tau0) if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
     _check_centred(net, radius)
     target = scalars(net, radius)
-    if not all(math.isfinite(getattr(target, name)) for name in names):
-        raise BadInput(f"{net} has no {kernel} kernel to match: one of {', '.join(names)} is infinite.")
-    chosen, explicit, note = choose(net, target, family, kernel, data)
-    reached = scalars(explicit, radius)
+    for kernel in wanted.kernels:
+        if not all(math.isfinite(getattr(target, name)) for name in matched_names(kernel)):
+            infinite = ", ".join(matched_names(kernel))
+            raise BadInput(f"{net} has no {kernel} kernel to match: one of {infinite} is infinite.")
+    chosen, others, note, judged = _chosen(Task(net, target, wanted, Split.of(data, radius)), family, data)
+    reached = scalars(chosen.explicit, radius)
+    names = matched_names(wanted.scalars)
     comparisons = compare_scalars(target, reached, names)
     # On inputs of equal norm α2 (β2) multiplies zero, so a Hermite design is not judged by it.
-    judged = [c for c in comparisons if not (chosen.startswith("hermite") and c.name == names[2])]
+    compared = [c for c in comparisons if not (chosen.family.startswith("hermite") and c.name == names[2])]
+    measured = [None if data is None else measure(net, chosen.explicit, judged, radius, kernel) for kernel in wanted.kernels]
     return Design(
         net=net,
-        explicit=explicit,
-        family=chosen,
-        match=kernel.value,
+        explicit=chosen.explicit,
+        family=chosen.family,
+        match=wanted.value,
         tau0=radius,
         target=target,
         scalars=reached,
         comparisons=comparisons,
-        residual=max(c.gap for c in judged),
-        measured=None if data is None else measure(net, explicit, data, radius, kernel),
+        residual=max(c.gap for c in compared),
+        measured=None if measured[0] is None else replace(measured[0], of_samples=len(data if data is not None else judged)),
+        measured_tangent=measured[1] if len(measured) == 2 else None,
+        candidates=tuple(others),
+        optimum=chosen.optimum,
         note=note,
     )
 
 
+def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Candidate, list[Candidate], str, Tensor]:
+    """The network, the candidates it was chosen from, a note, and the samples to measure it on."""
+    judged, kind = task.split.judged, str(family).partition(":")[0]
+    fits = "A Gaussian sample of the data's norms and dimension was fitted" if task.split.imitated else ""
+    if kind == "auto":
+        depth = _layers(str(family), "auto")
+        if data is None:
+            return _without_data(task, depth)
+        ranked = task.candidates(_SHALLOWEST_FIRST, depth)
+        return ranked[0], ranked, f"{fits}: there are only {len(data)} samples." if fits else "", judged
+    if kind == "fitted":
+        asked = family if isinstance(family, Fitted) else Fitted(_layers(family, "fitted"))
+        return task.fit(asked), [], f"{fits}." if fits else "", judged
+    name, explicit, note = choose(task.net, task.target, str(family), task.match.scalars, data)
+    everything = judged if data is None else _evenly(data, _MEASURED_SAMPLES)
+    if task.match is Match.BOTH:
+        explicit = gained(explicit, task.net, _evenly(everything, _SAMPLES_FOR_GAINS), task.tau0)
+    return Candidate(name, explicit), [], note, everything
+
+
+def _without_data(task: Task, depth: int) -> tuple[Candidate, list[Candidate], str, Tensor]:
+    """Of the matched networks the nearest on a Gaussian sample; of all, where none is matched."""
+    ranked, note = task.matched(_SHALLOWEST_FIRST, depth), ""
+    if not ranked:
+        ranked = task.candidates(_SHALLOWEST_FIRST, depth)
+        note = "No family has the four scalars exactly: this network is the nearest on a Gaussian sample."
+    return ranked[0], ranked, note, task.split.judged
+
+
+def _layers(family: str, name: str) -> int:
+    depth = family.partition(":")[2] or ("2" if name == "auto" else "1")
+    if depth not in ("1", "2"):
+        raise BadInput(f"{family!r}: {name}:1 and {name}:2 are networks of one and of two hidden layers.")
+    return int(depth)
+
+
 def choose(net: Implicit, target: Scalars, family: str, kernel: Kernel | str, data: Tensor | None) -> tuple[str, Explicit, str]:
-    """(family, network, note); raises NoMatch. `data` decides the length of a Hermite series."""
+    """(family, network, note) of a family that needs no fit; raises NoMatch. `data` decides the length of a Hermite series."""
     kind, _, argument = family.partition(":")
     if kind == "hermite":
         return _hermite(net, target.tau0, kernel, data, argument)
-    if kind == "auto":
+    if kind == "rescaled":
+        return _rescaled(net, target, kernel)
+    if kind == "matched":
         for name, candidate in _SHALLOWEST_FIRST:
             found = matching(candidate, target, kernel)
             if found is not None:
                 return name, found.explicit, ""
         return _hermite(net, target.tau0, kernel, data, argument)
     if kind not in FAMILIES:
-        raise BadInput(f"There is no family {family!r}; choose auto, hermite, {', '.join(FAMILIES)}.")
+        raise BadInput(f"There is no family {family!r}; choose from {', '.join(_NAMES)}.")
     for candidate in FAMILIES[kind]:
         found = matching(candidate, target, kernel)
         if found is not None:
             return kind, found.explicit, ""
     best = min((nearest(candidate, target, kernel) for candidate in FAMILIES[kind]), key=lambda near: near.residual)
     raise _no_match(net, target, kernel, kind, best)
+
+
+def _rescaled(net: Implicit, target: Scalars, kernel: Kernel | str) -> tuple[str, Explicit, str]:
+    """One layer a φ(b x) where that matches all four scalars, else two with a line in each."""
+    found = matching(RescaledFamily(net.phi, 1), target, kernel) or nearest(RescaledFamily(net.phi, 2), target, kernel)
+    if not found.matches:
+        raise _no_match(net, target, kernel, "rescaled", found)
+    return "rescaled", found.explicit, ""
 
 
 def _no_match(net: Implicit, target: Scalars, kernel: Kernel | str, kind: str, best: Fit) -> NoMatch:
@@ -156,10 +217,10 @@ def _hermite(net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | No
 
 def _best_length(net: Implicit, tau0: float, kernel: Kernel | str, some: Tensor) -> int:
     """The number of terms with the smallest gap on the samples: more are tried until two in a row have done worse."""
-    exact = _COMPUTE[as_kernel(kernel)](net, some, tau0=tau0)
+    exact = COMPUTE[as_kernel(kernel)](net, some, tau0=tau0)
     best, smallest, worse = _HERMITE_TERMS[0], math.inf, 0
     for terms in _HERMITE_TERMS:
-        gap = relative_gap(exact, _COMPUTE[as_kernel(kernel)](hermite_network(net, tau0, terms, kernel), some))
+        gap = relative_gap(exact, COMPUTE[as_kernel(kernel)](hermite_network(net, tau0, terms, kernel), some))
         worse = worse + 1 if gap > smallest else 0
         if gap < smallest:
             best, smallest = terms, gap
@@ -178,7 +239,7 @@ def _evenly(data: Tensor, most: int) -> Tensor:
 def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str) -> Measured:
     """The gaps of the exact kernels on at most 3000 evenly chosen samples: of the design, and of the same depth undesigned."""
     some = _evenly(data, _MEASURED_SAMPLES)
-    compute = _COMPUTE[as_kernel(kernel)]
+    compute = COMPUTE[as_kernel(kernel)]
     exact, designed = compute(net, some, tau0=tau0), compute(explicit, some)
     plain = Explicit([net.phi] * explicit.depth).centred(tau0)
     undesigned = compute(plain, some)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+import math
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich import box
@@ -42,6 +43,45 @@ class Measured:
     plain_kernel: Tensor = field(repr=False)
     """That of `plain`"""
 
+    def to_dict(self) -> dict[str, float]:
+        """The gaps as plain numbers, for JSON."""
+        return {
+            "samples": self.samples,
+            "of_samples": self.of_samples,
+            "gap": self.gap,
+            "undesigned_gap": self.plain_gap,
+            "undesigned_scaled_gap": self.plain_scaled_gap,
+            "undesigned_factor": self.plain_factor,
+        }
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """How near the networks of one hidden layer and a dictionary can be, in relative Frobenius norm on the fitted pairs."""
+
+    error: float
+    """‖G* − Σ‖/‖G*‖ of the network found"""
+    bound: float
+    """No network of the dictionary has less, whatever kinds of units it mixes"""
+    rank: int
+    """How many kinds of units the nearest one mixes; the network found has one kind"""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network that a design may choose."""
+
+    family: str
+    """Its family; "scaled" is the DEQ's own activation times a factor"""
+    explicit: Explicit
+    """The network"""
+    gap: float = math.nan
+    """‖G* − Σ‖/‖G*‖ in operator norm on the samples that nothing was fitted to; of two kernels the larger"""
+    matched: bool = False
+    """Whether it has the four scalars that decide the kernel in high dimension"""
+    optimum: Optimum | None = None
+    """The proof of how near any network of its dictionary can be, for a fit of one layer"""
+
 
 @dataclass(frozen=True)
 class Design:
@@ -54,7 +94,7 @@ class Design:
     family: str
     """Its family"""
     match: str
-    """The kernel that agrees, "conjugate" or "tangent\""""
+    """The kernel that agrees, "conjugate", "tangent" or "both\""""
     tau0: float
     """The root mean square norm of the data"""
     target: Scalars
@@ -67,6 +107,12 @@ class Design:
     """The largest relative gap of one"""
     measured: Measured | None = None
     """The gaps of the exact kernels on the data, where there was any"""
+    measured_tangent: Measured | None = None
+    """The gaps of the tangent kernels, where both kernels were matched"""
+    candidates: tuple[Candidate, ...] = ()
+    """What "auto" chose from, the chosen one first"""
+    optimum: Optimum | None = None
+    """How near any network of the dictionary can be, where one layer was fitted"""
     note: str = ""
     """A caveat, as a sentence"""
 
@@ -82,8 +128,16 @@ class Design:
             soft_wrap=True,
         )
         console.print(self._scalar_table())
-        if self.measured is not None:
-            console.print(self._measured_table(self.measured))
+        for kernel, measured in self._measurements():
+            console.print(self._measured_table(measured, "G" if kernel == "conjugate" else "Θ"))
+        if self.candidates:
+            console.print(self._candidate_table())
+        if self.optimum is not None:
+            console.print(
+                f"One layer, fitted: {self.optimum.error:.2e} off in Frobenius norm on the fitted pairs; no network of its "
+                f"dictionary is nearer than {self.optimum.bound:.2e}.",
+                soft_wrap=True,
+            )
         if self.note:
             console.print(self.note, soft_wrap=True)
         return stream.getvalue().rstrip() + "\n"
@@ -96,9 +150,24 @@ class Design:
             table.add_row(c.name, f"{c.target:.8f}", f"{c.reached:.8f}", f"{c.gap:.1e}")
         return table
 
-    def _measured_table(self, m: Measured) -> Table:
+    def _measurements(self) -> list[tuple[str, Measured]]:
+        first = "tangent" if self.match == "tangent" else "conjugate"
+        found = [(first, self.measured), ("tangent", self.measured_tangent)]
+        return [(kernel, measured) for kernel, measured in found if measured is not None]
+
+    def _candidate_table(self) -> Table:
+        """The candidates, and what each costs and keeps."""
+        where = "samples not fitted" if self.measured is not None else "a Gaussian sample"
+        table = Table("chosen from", "layers", "scalars", f"gap on {where}", box=box.SIMPLE_HEAD)
+        for column in (table.columns[1], table.columns[3]):
+            column.justify = "right"
+        for one in self.candidates:
+            name = "own activation, times a factor" if one.family == "scaled" else one.family
+            table.add_row(name, str(one.explicit.depth), "matched" if one.matched else "", f"{one.gap:.2e}")
+        return table
+
+    def _measured_table(self, m: Measured, letter: str) -> Table:
         of = f"{m.samples}" if m.samples == m.of_samples else f"{m.samples} of {m.of_samples}"
-        letter = "G" if self.match == "conjugate" else "Θ"
         table = Table("network", f"‖{letter}* − {letter}‖/‖{letter}*‖ on {of} samples", box=box.SIMPLE_HEAD)
         table.columns[1].justify = "right"
         table.add_row("designed", f"{m.gap:.2e}")
@@ -108,14 +177,10 @@ class Design:
 
     def to_dict(self) -> dict[str, Any]:
         """The design as plain numbers and text, for JSON."""
-        measured = self.measured and {
-            "samples": self.measured.samples,
-            "of_samples": self.measured.of_samples,
-            "gap": self.measured.gap,
-            "undesigned_gap": self.measured.plain_gap,
-            "undesigned_scaled_gap": self.measured.plain_scaled_gap,
-            "undesigned_factor": self.measured.plain_factor,
-        }
+        chosen_from = [
+            {"family": c.family, "explicit": str(c.explicit), "layers": c.explicit.depth, "matched": c.matched, "gap": c.gap}
+            for c in self.candidates
+        ]
         return {
             "network": str(self.net),
             "activation": str(self.net.phi),
@@ -128,6 +193,9 @@ class Design:
             "explicit": str(self.explicit),
             "scalars": {c.name: {"deq": c.target, "explicit": c.reached, "gap": c.gap} for c in self.comparisons},
             "residual": self.residual,
-            "measured": measured,
+            "measured": self.measured and self.measured.to_dict(),
+            "measured_tangent": self.measured_tangent and self.measured_tangent.to_dict(),
+            "candidates": chosen_from,
+            "optimum": None if self.optimum is None else asdict(self.optimum),
             "note": self.note,
         }

@@ -129,7 +129,7 @@ def compare_designs(unit: Unit, device: torch.device, more: Callable[[Implicit, 
     the networks that `more` adds."""
     given = samples(unit, device)
     net, radius = Implicit(unit.activation, unit.var_a, unit.var_b), tau0(given.x)
-    found = design(net, tau0=radius)
+    found = design(net, tau0=radius, family="matched")
     plain = Explicit([net.phi] * found.explicit.depth).centred(radius)
     networks: dict[str, Explicit] = {"designed": found.explicit, **more(net, radius), "plain": plain}
     reference = kernels_of(net, given.x, radius)

@@ -65,7 +65,7 @@ class Networks:
 def networks(activation: str, var_a: float) -> Networks:
     """The three networks for an activation and σ_a², the match designed at τ0 = 1."""
     deq = Implicit(activation, var_a)
-    matched = design(deq, tau0=1.0).explicit
+    matched = design(deq, tau0=1.0, family="matched").explicit
     return Networks(deq, matched, Explicit([deq.phi] * matched.depth).centred(1.0))
 
 

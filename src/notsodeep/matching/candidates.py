@@ -1,0 +1,142 @@
+"""The networks that a design chooses from, and the choice: the nearest on samples that none of them was fitted to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations.wrappers import Scaled
+from notsodeep.errors import BadInput, NotConverged
+from notsodeep.kernels.compare import relative_gap
+from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.names import Kernel, Match
+from notsodeep.matching.families import Family
+from notsodeep.matching.fitted import Fitted
+from notsodeep.matching.gains import gained
+from notsodeep.matching.hermite import hermite_network
+from notsodeep.matching.pairs import MOST_SAMPLES, Pairs, imitation
+from notsodeep.matching.rescaled import RescaledFamily
+from notsodeep.matching.result import Candidate
+from notsodeep.matching.solve import matching
+from notsodeep.runtime.threads import shared
+from notsodeep.theory.architecture import Explicit, Implicit
+from notsodeep.theory.scalars import Scalars
+
+COMPUTE: dict[Kernel, Callable[..., Tensor]] = {Kernel.CONJUGATE: conjugate_kernel, Kernel.TANGENT: tangent_kernel}
+_FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
+_TIE = 1.05
+_EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
+_TERMS = 40
+_DIMENSION = 256  # of the Gaussian sample that stands for data where there is none
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Samples to fit on and others to judge by."""
+
+    fitted: Tensor
+    judged: Tensor
+    imitated: bool
+    """Whether the fitted ones are a Gaussian sample of the data's norms and dimension"""
+
+    @classmethod
+    def of(cls, x: Tensor | None, tau0: float) -> Split:
+        """Halves of x in an order drawn with a seed; with fewer than 100 samples, or none, the fitted ones are Gaussian."""
+        draw = torch.Generator().manual_seed(1)
+        if x is None:
+            drawn = torch.randn(2 * MOST_SAMPLES, _DIMENSION, generator=draw, dtype=torch.float64) * (tau0 / _DIMENSION**0.5)
+            return cls(drawn[:MOST_SAMPLES], drawn[MOST_SAMPLES:], True)
+        if len(x) < _FEWEST:
+            return cls(imitation(x, MOST_SAMPLES), x, True)
+        order = torch.randperm(len(x), generator=draw).to(x.device)
+        half = len(x) // 2
+        return cls(x[order[:half]], x[order[half : half + _MOST_JUDGED]], False)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A DEQ, the samples, and the kernels that must agree."""
+
+    net: Implicit
+    target: Scalars
+    match: Match
+    split: Split
+
+    @property
+    def tau0(self) -> float:
+        return self.target.tau0
+
+    def candidates(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
+        """Every network of at most `depth` layers that a design may choose, judged, the chosen one first."""
+        makers = [partial(self._fitted, Fitted(layers)) for layers in range(1, depth + 1)]
+        proposed = [one for found in shared(lambda make: list(make()), makers) for one in found]
+        proposed += [*self._matched(families, depth), *self._rescaled(), *self._hermite(), *self._scaled(depth)]
+        return self._ranked(proposed)
+
+    def matched(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
+        """The networks of at most `depth` layers that have the four scalars of the DEQ, judged, the nearest first."""
+        found = [*self._matched(families, depth), *(one for one in self._rescaled() if one.matched)]
+        return self._ranked(found) if found else []
+
+    def _ranked(self, proposed: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates with their gaps, by closeness; first the simplest of those that tie with the closest."""
+        exact = {kernel: COMPUTE[kernel](self.net, self.split.judged, tau0=self.tau0) for kernel in self.match.kernels}
+        judged = []
+        for one in proposed:
+            gaps = [relative_gap(exact[kernel], COMPUTE[kernel](one.explicit, self.split.judged)) for kernel in exact]
+            judged.append(replace(one, gap=max(gaps)))
+        judged.sort(key=lambda one: one.gap)
+        ties = [one for one in judged if one.gap <= _TIE * judged[0].gap]
+        first = min(ties, key=lambda one: (one.explicit.depth, not one.matched, one.gap))
+        return [first, *(one for one in judged if one is not first)]
+
+    def fit(self, family: Fitted) -> Candidate:
+        """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
+        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.split.fitted, self.tau0))
+        return self._gained(Candidate(str(family), explicit, optimum=optimum))
+
+    def _fitted(self, family: Fitted) -> Iterator[Candidate]:
+        try:
+            yield self.fit(family)
+        except (BadInput, NotConverged):  # the fitted kernels need φ farther out than the exact ones do
+            return
+
+    def _matched(self, families: Sequence[tuple[str, Family]], depth: int) -> Iterator[Candidate]:
+        for name, family in families:
+            found = matching(family, self.target, self.match.scalars) if family.depth <= depth else None
+            if found is not None:
+                yield self._gained(Candidate(name, found.explicit, matched=True))
+
+    def _rescaled(self) -> Iterator[Candidate]:
+        family = RescaledFamily(self.net.phi, 1)
+        for unknowns in family.candidates(self.target, self.match.scalars)[:1]:
+            matched = matching(family, self.target, self.match.scalars) is not None
+            yield self._gained(Candidate("rescaled", family.build(unknowns, self.tau0), matched=matched))
+
+    def _hermite(self) -> Iterator[Candidate]:
+        norms = torch.linalg.vector_norm(self.split.judged.to(torch.float64), dim=1)
+        if float(norms.std()) <= _EQUAL_NORMS * self.tau0:
+            yield self._gained(Candidate(f"hermite:{_TERMS}", hermite_network(self.net, self.tau0, _TERMS, self.match.scalars)))
+
+    def _scaled(self, depth: int) -> Iterator[Candidate]:
+        """The DEQ's activation in every layer, times its best factor on the fitted half: the simplest rival."""
+        some = self.split.fitted[:_MOST_FOR_GAINS]
+        exact = COMPUTE[self.match.scalars](self.net, some, tau0=self.tau0)
+        for layers in range(1, depth + 1):
+            plain = Explicit([self.net.phi] * layers).centred(self.tau0)
+            kernel = COMPUTE[self.match.scalars](plain, some)
+            factor = float((exact * kernel).sum() / kernel.square().sum())
+            if factor > 0.0:
+                *below, last = plain.layers
+                yield self._gained(Candidate("scaled", Explicit([*below, Scaled(last, math.sqrt(factor))])))
+
+    def _gained(self, one: Candidate) -> Candidate:
+        """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""
+        if Kernel.TANGENT not in self.match.kernels or (one.matched and self.match.scalars == Kernel.TANGENT):
+            return one
+        return replace(one, explicit=gained(one.explicit, self.net, self.split.fitted[:_MOST_FOR_GAINS], self.tau0))

@@ -1,0 +1,145 @@
+"""The explicit network of one or two layers that is nearest to a DEQ's kernel on samples. Ref: docs/theory.md, section 7."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+
+from notsodeep.activations import Activation, ActivationLike, activation
+from notsodeep.activations.combination import combined, stretched
+from notsodeep.arguments import shown
+from notsodeep.errors import BadInput
+from notsodeep.matching.layers import LINE, Atom, Layers, atoms
+from notsodeep.matching.pairs import Pairs
+from notsodeep.matching.result import Optimum
+from notsodeep.matching.semidefinite import Minimum, nearest_semidefinite
+from notsodeep.matching.series import paired
+from notsodeep.theory.architecture import Explicit
+
+STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
+# Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
+# large weights that cancel. The proof of optimality does without them only where they are lost in rounding.
+_USED, _PROVEN = 1e-7, 1e-10
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The family "fitted": layers that are sums of activations from a dictionary, nearest to the DEQ's kernel on samples.
+
+    Args:
+        depth: 1 or 2 hidden layers.
+        dictionary: Activations; by default the line x and the DEQ's own φ(b x), for b = .5, .8, 1, 1.2, 1.6 in one layer,
+            for the best b in each of two.
+
+    Raises:
+        BadInput: Another depth, or a dictionary that is empty, repeats an activation or holds none.
+    """
+
+    depth: int = 1
+    dictionary: tuple[Activation, ...] | None = None
+
+    def __init__(self, depth: int = 1, dictionary: Sequence[ActivationLike] | None = None) -> None:
+        if depth not in (1, 2):
+            raise BadInput(f"A fitted network has 1 or 2 hidden layers; got depth={shown(depth)}.")
+        object.__setattr__(self, "depth", int(depth))
+        object.__setattr__(self, "dictionary", None if dictionary is None else _dictionary(dictionary))
+
+    def __str__(self) -> str:
+        return "fitted" if self.depth == 1 else "fitted:2"
+
+    def of(self, phi: Activation, pairs: Pairs) -> tuple[Explicit, Optimum | None]:
+        """The network for a DEQ of activation φ, and the proof of how near any of one layer can be."""
+        if self.depth == 1:
+            given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, b) for b in STRETCHES))
+            return one_layer(given, pairs)
+        if self.dictionary is None:
+            return two_layers(Layers(atoms((phi, LINE), pairs, free=True), 2, pairs)), None
+        return two_layers(Layers(atoms(self.dictionary, pairs), 2, pairs)), None
+
+
+def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit, Optimum]:
+    """σ = Σ_k w_k ψ_k nearest to the pairs' kernel: a start from the semidefinite minimum, then least squares on w."""
+    parts = atoms(dictionary, pairs)
+    forms, at_tau0 = _forms(parts, pairs)
+    target, diagonal = pairs.target.numpy(), np.zeros(len(pairs.target))
+    diagonal[len(pairs.first) :] = 1.0
+    powers = at_tau0.diagonal().copy()
+    if not (powers > 0.0).all():
+        raise BadInput(f"{dictionary[int(powers.argmin())]} is constant on the data, so it cannot stand in a dictionary.")
+    bases = [_independent(at_tau0, share) for share in (_PROVEN, _USED)]
+    reduced = [np.einsum("ka,klN,lb->abN", basis, forms, basis, optimize=True) for basis in bases]
+    minima = [nearest_semidefinite(one, target, diagonal) for one in reduced]
+    weights, error = _single(minima[1], reduced[1], target)
+    layer = combined((float(w), part.phi) for w, part in zip(bases[1] @ weights, parts, strict=True))
+    return Explicit([layer]).centred(pairs.tau0), Optimum(error, min(minima[0].bound, error), minima[1].rank)
+
+
+def two_layers(layers: Layers) -> Explicit:
+    """The nearest of the fits from two starts: the first atom in both layers, and mostly the last one before it."""
+    count = len(layers.parts)
+    first, mixed = np.eye(count)[0], np.full(count, 0.2 / max(count - 1, 1))
+    mixed[-1] = 0.8
+    fits = [layers.fit(layers.start(*start)) for start in ((first, first), (mixed, 0.9 * first + 0.1 * mixed))]
+    return layers.network(min(fits, key=lambda fit: fit[1])[0])
+
+
+def _dictionary(given: Sequence[ActivationLike]) -> tuple[Activation, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
+        raise BadInput(f"A dictionary is a list of at least one activation, as in ['x', 'tanh']; got {shown(given)}.")
+    found = tuple(LINE if one == "x" else activation(one) for one in given)
+    if len(set(found)) < len(found):
+        twice = next(one for one in found if found.count(one) > 1)
+        raise BadInput(f"The dictionary holds {twice} twice; leave one of them out.")
+    return found
+
+
+def _forms(parts: Sequence[Atom], pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+    """K_kl = E[ψ_k(u)ψ_l(v)] at the pairs and on the diagonal, weighted, (K, K, N + n), made symmetric in k and l; and
+    E[ψ_k ψ_l] at τ0 (K, K)."""
+    numbers = []
+    for part in parts:
+        one = part.series(pairs.taus)
+        one[:, 0] -= one[-1, 0].clone()
+        if not bool(torch.isfinite(one).all()):
+            raise BadInput(f"{part.phi} is not finite on the data, so it cannot stand in a dictionary.")
+        numbers.append(one.T.contiguous())
+    forms = np.empty((len(parts), len(parts), len(pairs.target)))
+    for k, one in enumerate(numbers):
+        for m, other in enumerate(numbers[: k + 1]):
+            left, right = (paired(a[:, pairs.first], b[:, pairs.second], pairs.rho) for a, b in ((one, other), (other, one)))
+            forms[k, m] = forms[m, k] = pairs.weighted(0.5 * (left + right), (one * other).sum(0)[:-1]).numpy()
+    last = torch.stack([one[:, -1] for one in numbers])
+    return forms, (last @ last.T).numpy()
+
+
+def _independent(gram: np.ndarray, share: float) -> np.ndarray:
+    """Directions (K, r) of unit power that hold at least this share of the largest power of atoms scaled to one power."""
+    scale = 1.0 / np.sqrt(gram.diagonal())
+    values, vectors = np.linalg.eigh(gram * np.outer(scale, scale))
+    kept = values > share * values[-1]
+    basis: np.ndarray = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    return basis
+
+
+def _single(minimum: Minimum, forms: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
+    """The weights w for which w wᵀ is nearest, from the leading eigenvectors of the minimum, and their error."""
+    rows, columns = np.triu_indices(len(forms))
+    design = forms[rows, columns].T * np.where(rows == columns, 1.0, 2.0)
+    orthogonal, reduced = np.linalg.qr(design)
+    aim = orthogonal.T @ target
+    beyond = max(float(target @ target - aim @ aim), 0.0)
+
+    def errors(w: np.ndarray) -> np.ndarray:
+        return np.asarray(reduced @ np.outer(w, w)[rows, columns] - aim)
+
+    values, vectors = np.linalg.eigh(minimum.matrix)
+    starts = [np.sqrt(max(values.sum(), 0.0)) * vectors[:, -1], *(vectors * np.sqrt(np.maximum(values, 0.0))).T[-2:]]
+    starts.append(starts[-1] + starts[-2])
+    fits = [least_squares(errors, start, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=300) for start in starts]
+    found = min(fits, key=lambda fit: float(fit.cost))
+    weights = found.x * np.sign(found.x[np.abs(found.x).argmax()])
+    return weights, float(np.sqrt(2.0 * found.cost + beyond))

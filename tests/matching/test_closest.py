@@ -1,0 +1,179 @@
+"""The closest twin: fits, what "auto" chooses, gains for both kernels. Ref: docs/theory.md, section 7."""
+
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.activations import Activation
+from notsodeep.data import load
+from notsodeep.errors import BadInput
+from notsodeep.matching.fitted import Fitted
+from notsodeep.matching.pairs import Pairs
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits").x
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    return nsd.GaussianMixture.two_classes(300).sample(400, torch.Generator().manual_seed(5))[0]
+
+
+def judged(found, x):
+    """The gap of a design by exact kernels on samples that it has not seen."""
+    tau0 = found.tau0
+    return nsd.relative_gap(nsd.conjugate_kernel(found.net, x, tau0=tau0), nsd.conjugate_kernel(found.explicit, x))
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "two"),
+    [("tanh", 3e-4, 3e-4), ("gelu", 2.1e-3, 5e-5), ("silu", 1.1e-3, 2e-5), ("relu", 2e-3, 5e-5), ("softplus", 2e-4, 2e-6)],
+)
+def test_fits_are_close_on_samples_that_they_have_not_seen(digits, name, one, two):
+    net, seen, unseen = nsd.Implicit(name, 0.2), digits[::2], digits[1::2]
+    for family, most in (("fitted", one), ("fitted:2", two)):
+        found = nsd.design(net, seen, family=family)
+        assert judged(found, unseen) < most
+        assert found.measured.gap == pytest.approx(judged(found, unseen), rel=1.0)  # measured on others of `seen`
+
+
+@pytest.mark.parametrize("name", ["gelu", "x*tanh(x)"])
+def test_auto_is_nearer_than_the_same_activation_times_a_factor(digits, name):
+    found = nsd.design(nsd.Implicit(name, 0.2), digits[:600])
+    assert found.measured.gap < 0.1 * found.measured.plain_scaled_gap
+    gaps = [one.gap for one in found.candidates]
+    assert found.explicit == found.candidates[0].explicit
+    assert gaps[0] <= 1.05 * min(gaps)
+    assert gaps[0] == pytest.approx(found.measured.gap, rel=1e-6)
+    assert {"fitted", "fitted:2", "rescaled", "scaled"} <= {one.family for one in found.candidates}
+    assert found.measured.samples == 300
+    assert "own activation, times a factor" in found.summary()
+
+
+def test_ties_go_to_the_simpler_network(digits):
+    found = nsd.design(nsd.Implicit("linear", 0.2), digits[:300])
+    assert found.explicit.depth == 1
+    assert found.measured.gap < 1e-6
+
+
+def test_one_layer_when_one_is_asked_for(mixture):
+    found = nsd.design(nsd.Implicit("relu", 0.2), mixture, family="auto:1")
+    assert {one.explicit.depth for one in found.candidates} == {1}
+    with pytest.raises(BadInput, match="auto:1 and auto:2"):
+        nsd.design(nsd.Implicit("relu", 0.2), mixture, family="auto:3")
+
+
+def test_the_proof_of_a_fit_holds_for_networks_of_its_dictionary(mixture):
+    net = nsd.Implicit("gelu", 0.2)
+    pairs = Pairs.of(net, mixture, nsd.tau0(mixture))
+    explicit, optimum = Fitted().of(net.phi, pairs)
+    assert 0.0 < optimum.bound <= optimum.error
+    entries = nsd.conjugate_kernel(explicit, torch.randn(3, 5, dtype=torch.float64))
+    assert torch.isfinite(entries).all()
+    for factor in (0.9, 1.0, 1.1):  # some of them, by their exact kernels at the same pairs
+        for stretch in (0.8, 1.0, 1.2):
+            other = nsd.Explicit([lambda u, a=factor, b=stretch: a * torch.nn.functional.gelu(b * u)]).centred(pairs.tau0)
+            assert _error(other, pairs) >= optimum.bound
+    assert _error(explicit, pairs) == pytest.approx(optimum.error, rel=1e-3)
+
+
+def _error(explicit, pairs):
+    from notsodeep.gaussian import dual_map
+
+    (phi,) = explicit.layers
+    norms = pairs.norms
+    i, j = pairs.first, pairs.second
+    off, _ = dual_map(phi, norms[i], norms[j], pairs.rho * norms[i] * norms[j])
+    on, _ = dual_map(phi, norms, norms, norms.square())
+    return float(torch.linalg.vector_norm(pairs.weighted(off, on) - pairs.target))
+
+
+def test_both_kernels_with_one_network(digits):
+    x = digits[:700]
+    found = nsd.design(nsd.Implicit("relu", 0.2), x, match="both")
+    assert found.match == "both"
+    assert found.explicit.has_gains
+    assert found.measured.gap < 1e-3
+    assert found.measured_tangent.gap < 5e-3
+    unseen = digits[-400:]
+    exact, twin = (nsd.tangent_kernel(net, unseen, tau0=found.tau0) for net in (found.net, found.explicit))
+    assert nsd.relative_gap(exact, twin) < 6e-3
+    ungained = nsd.tangent_kernel(found.explicit.with_gains(None), unseen)
+    assert nsd.relative_gap(exact, ungained) > 0.1
+    assert found.to_dict()["measured_tangent"]["gap"] == found.measured_tangent.gap
+    assert found.summary().count("designed") >= 2
+
+
+def test_a_tangent_design_may_use_gains(mixture):
+    found = nsd.design(nsd.Implicit("tanh", 0.2), mixture, match="tangent")
+    assert found.measured.gap < 5e-3
+    assert found.measured.gap <= 1.05 * found.measured.plain_scaled_gap  # whose factor is fitted to the judged samples
+
+
+def test_the_dictionary_is_the_users_own(mixture):
+    net = nsd.Implicit("tanh", 0.2)
+    found = nsd.design(net, mixture, family=Fitted(1, ["x", "tanh", "erf"]))
+    assert found.measured.gap < 2e-3
+    two = nsd.design(net, mixture, family=Fitted(2, ["tanh", "x"]))
+    assert two.family == "fitted:2"
+    assert two.measured.gap < 2e-3
+
+
+def test_few_samples_are_imitated_and_it_is_said(mixture):
+    found = nsd.design(nsd.Implicit("silu", 0.2), mixture[:40])
+    assert "there are only 40 samples" in found.note
+    assert found.measured.samples == 40
+    assert found.measured.gap < 5e-3
+
+
+def test_without_data_matched_scalars_come_first():
+    found = nsd.design(nsd.Implicit("tanh", 0.2))
+    assert found.family == "rescaled"  # the nearer of the two that match
+    assert found.residual < 1e-8
+    assert [one.family for one in found.candidates] == ["rescaled", "hard_tanh"]
+    other = nsd.design(nsd.Implicit("gelu", 0.2))
+    assert "nearest on a Gaussian sample" in other.note
+    assert other.measured is None
+    assert other.residual < 1e-2
+
+
+@pytest.mark.parametrize("match", ["conjugate", "tangent"])
+@pytest.mark.parametrize("name", ["tanh", "erf", "sin"])
+def test_an_odd_activation_matches_rescaled(name, match):
+    found = nsd.design(nsd.Implicit(name, 0.15), tau0=0.9, family="rescaled", match=match)
+    assert found.residual < 1e-8
+    assert found.explicit.depth == 1
+
+
+def test_other_activations_match_rescaled_in_two_layers():
+    found = nsd.design(nsd.Implicit("softplus", 0.2), family="rescaled")
+    assert found.explicit.depth == 2
+    assert found.residual < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("dictionary", "words"),
+    [
+        ([], "at least one activation"),
+        ("tanh", "at least one activation"),
+        (["tanh", "x", "tanh"], "tanh twice"),
+        (["x", nsd.custom(lambda u: 0.0 * u + 1.0)], "constant"),
+        (["exp(100*x)"], "finite|E\\[|followed|averages|deviations"),
+    ],
+)
+def test_bad_dictionaries(mixture, dictionary, words):
+    with pytest.raises(BadInput, match=words):
+        nsd.design(nsd.Implicit("tanh", 0.2), mixture, family=Fitted(1, dictionary))
+
+
+def test_bad_choices(mixture):
+    net = nsd.Implicit("tanh", 0.2)
+    with pytest.raises(BadInput, match="1 or 2 hidden layers"):
+        Fitted(3)
+    with pytest.raises(BadInput, match="family must be one of"):
+        nsd.design(net, mixture, family=None)
+    with pytest.raises(BadInput, match="no match 'all'"):
+        nsd.design(net, mixture, match="all")
+    assert isinstance(Fitted(1, ["tanh"]).dictionary[0], Activation)
