@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.kinks import Function, derivative, find_jumps, pinned_down, rounded
-from notsodeep.approximation.quadrature import PANEL_NODES, legendre
+from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre
 from notsodeep.errors import BadInput
 from notsodeep.tolerances import MESH_RTOL
 
@@ -27,6 +27,7 @@ _HIGH = 12  # from this degree on a polynomial of a panel must have no part: pro
 _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
 _FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
+_LEAST_TAU, _SLACK, _NOTHING = 0.05, 1e2, 1e-9  # see `_counting`
 _NARROWEST = 2.0**-46
 _UNBOUNDED = 30.0  # times the largest slope at the first nodes, from which on one may have no bound
 _AT_END = (1e-9, 2e-12)  # of a panel, and of x, how far inside its ends it is looked at: places of kinks are known to less
@@ -163,7 +164,18 @@ class _Builder:
         self.radius, order = radius.sort()
         sizes = torch.stack([begun.values.abs().amax(1), begun.slopes.abs().amax(1)])[:, order]
         self.sizes = sizes.cummax(1).values.clamp(min=torch.finfo(torch.float64).tiny)
+        self.counts = self._counting(sizes, 0.5 * (begun.lower + begun.upper).abs()[order])
         self.starts, self.noise = begun.lower, self._rounding(begun)
+
+    def _counting(self, sizes: Tensor, radius: Tensor) -> Tensor:
+        """(2, P): how large what φ and φ' are off by may be at each radius r, if it is to be no more than they are under any
+        Gaussian: min over τ of max over x of φ(x) e^(−(x² − r²)/4τ²). Of a φ that grows, what it is far out does not count."""
+        most, least = self.reach / CUT, min(_LEAST_TAU, self.reach / CUT)
+        tau = torch.logspace(math.log2(least), math.log2(most), math.ceil(8.0 * math.log2(most / least)) + 1, base=2.0)
+        falls = radius.square() / (4.0 * tau.double().square()[:, None])
+        largest = (sizes.log()[:, None] - falls).amax(2)
+        largest[:, largest[0] < (_NOTHING * tau).log()] = math.inf  # nothing is made of a φ that is 0 for such inputs
+        return _SLACK * (largest[..., None] + falls).amin(1).exp()
 
     def _rounding(self, begun: _Panels) -> Tensor:
         """(2, P): what φ and φ' scatter by. On a short stretch that is rounding; on a longer one, where rounding may be steps,
@@ -190,7 +202,7 @@ class _Builder:
         nearest = torch.minimum(panels.lower.abs(), panels.upper.abs())
         radius = torch.where((panels.lower < 0.0) & (panels.upper > 0.0), 0.0, nearest)
         own = torch.stack([panels.values.abs().amin(1), panels.slopes.abs().amin(1)])  # a slope may have no bound
-        beyond = _FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0))
+        beyond = torch.minimum(_FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0)), self._counts_at(radius))
         value, slope = torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
         # x itself is known to its rounding only, which φ' turns into one of φ, and φ'' ≈ φ'²/φ into one of φ'.
         blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * slope
@@ -198,6 +210,9 @@ class _Builder:
         slope = torch.minimum(slope, value / (panels.upper - panels.lower)) + blind * slope / value
         here = (torch.searchsorted(self.starts, panels.lower, right=True) - 1).clamp(min=0)
         return torch.stack([value + blind, slope]) + _SCATTER / MESH_RTOL * self.noise[:, here]
+
+    def _counts_at(self, radius: Tensor) -> Tensor:
+        return self.counts[:, torch.searchsorted(self.radius, radius).clamp(max=len(self.radius) - 1)]
 
     def _sizes_to(self, radius: Tensor) -> Tensor:
         """The sizes up to the panel that a radius lies in, on either side of 0."""
