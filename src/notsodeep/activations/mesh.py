@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.kinks import Function, derivative, find_jumps, pinned_down, rounded
+from notsodeep.activations.places import around
 from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre
 from notsodeep.errors import BadInput
 from notsodeep.tolerances import MESH_RTOL
@@ -73,13 +74,14 @@ class Mesh:
         return Mesh(inside, kinks, jumps, self.steepness)
 
 
-def mesh_of(function: Function, label: str, kinks: tuple[float, ...], reach: float) -> Mesh:
-    """The mesh of `function` on [−reach, reach], the known `kinks` among its edges.
+def mesh_of(function: Function, label: str, kinks: tuple[float, ...], reach: float, narrow: tuple[float, ...] = ()) -> Mesh:
+    """The mesh of `function` on [−reach, reach], the known `kinks` among its edges; what may be too narrow to be seen is looked
+    for at the places `narrow`.
 
     Raises:
         BadInput: The function is not finite there, or varies too fast to be followed.
     """
-    return _Builder(function, label, reach).build(kinks)
+    return _Builder(function, label, reach).build(kinks, narrow)
 
 
 @dataclass
@@ -117,7 +119,7 @@ class _Builder:
         self.found: list[float] = []
         self.steepness = 0.0
 
-    def build(self, kinks: tuple[float, ...]) -> Mesh:
+    def build(self, kinks: tuple[float, ...], narrow: tuple[float, ...]) -> Mesh:
         known = [k for k in kinks if abs(k) < self.reach]
         near = min(self.reach, _EVEN)
         # Beside round numbers: a kink on an edge would look like none.
@@ -125,8 +127,11 @@ class _Builder:
         far = np.geomspace(near, self.reach, _GROWING + 1) if self.reach > near else np.array([near])
         edges = torch.tensor(np.unique(np.concatenate([-far, even, known, far])), dtype=torch.float64)
         begun = self._evaluated(edges[:-1], edges[1:])
-        self._set_scales(begun)
+        narrow = tuple(place for place in narrow if abs(place) < self.reach)
+        self._set_scales(begun, narrow)
         panels = self._refined(begun)
+        if narrow:
+            panels = self._with_narrow(panels, narrow)
         for _ in range(_ROUNDS):
             wrong = self._misses(panels)
             if not bool(wrong.any()):
@@ -158,14 +163,54 @@ class _Builder:
         at_ends = torch.stack([values[:, count:], slopes[:, count:]], dim=1)
         return _Panels(lower, upper, values[:, :count], slopes[:, :count], at_ends)
 
-    def _set_scales(self, begun: _Panels) -> None:
+    def _set_scales(self, begun: _Panels, narrow: tuple[float, ...]) -> None:
         """The largest |φ| and |φ'| up to each distance from 0: round-off is measured by them."""
         radius = torch.maximum(begun.lower.abs(), begun.upper.abs())
         self.radius, order = radius.sort()
         sizes = torch.stack([begun.values.abs().amax(1), begun.slopes.abs().amax(1)])[:, order]
         self.sizes = sizes.cummax(1).values.clamp(min=torch.finfo(torch.float64).tiny)
+        if narrow:
+            self._add_narrow(sizes, narrow)
         self.counts = self._counting(sizes, 0.5 * (begun.lower + begun.upper).abs()[order])
         self.starts, self.noise = begun.lower, self._rounding(begun)
+
+    def _add_narrow(self, sizes: Tensor, narrow: tuple[float, ...]) -> None:
+        """To `sizes`, what φ and φ' are next to each place where that is much more than was seen so far out, unless φ' has no
+        bound there."""
+        at = torch.tensor(narrow, dtype=torch.float64)
+        near, nearest = (derivative(self.function, at + torch.tensor([[-d], [d]])).abs().amax(0) for d in (1e-6, 1e-9))
+        probes = around(at[nearest <= 3.0 * near].tolist(), _WIDEST)
+        with torch.no_grad():
+            both = torch.stack([self.function(probes), derivative(self.function, probes)]).abs()
+        place = torch.searchsorted(self.radius, probes.abs()).clamp(max=len(self.radius) - 1)
+        new = torch.where(both > 2.0 * self.sizes[:, place], both, 0.0).nan_to_num(0.0, 0.0)
+        sizes.scatter_reduce_(1, place.expand_as(new), new, "amax")
+        self.sizes = torch.maximum(self.sizes, sizes.cummax(1).values)
+
+    def _with_narrow(self, panels: _Panels, narrow: tuple[float, ...]) -> _Panels:
+        """The panels, cut ever shorter towards those places next to which a polynomial is not the function."""
+        probes = around(narrow, _WIDEST)
+        on = (torch.searchsorted(panels.lower, probes, right=True) - 1).clamp(min=0)
+        lower, upper = panels.lower[on], panels.upper[on]
+        margin = torch.maximum(_AT_END[0] * (upper - lower), _AT_END[1] * probes.abs().clamp(min=1.0))
+        inside = (probes > lower + margin) & (probes < upper - margin) & ~_narrow(panels)[on]
+        probes, on = probes[inside], on[inside]
+        if not len(probes):
+            return panels
+        held = panels[on]
+        t = (2.0 * probes - held.lower - held.upper) / (held.upper - held.lower)
+        with torch.no_grad():
+            both = self.function(probes), derivative(self.function, probes)
+        missed = torch.zeros_like(probes, dtype=torch.bool)
+        for own, seen, scale in zip((held.values, held.slopes), both, self._scales(held), strict=True):
+            missed |= (legendre_sum(own @ self.to_series.T, t[:, None])[:, 0] - seen).abs() > 1e2 * MESH_RTOL * scale
+        if not bool(missed.any()):
+            return panels
+        wrong = torch.zeros(len(panels), dtype=torch.bool)
+        wrong[on[missed]] = True
+        edges = torch.cat([panels.lower, panels.upper[-1:], probes[wrong[on]]]).unique()
+        new = wrong[torch.searchsorted(panels.lower, 0.5 * (edges[:-1] + edges[1:]), right=True) - 1]
+        return _Panels.joined([panels[~wrong], self._refined(self._evaluated(edges[:-1][new], edges[1:][new]))])
 
     def _counting(self, sizes: Tensor, radius: Tensor) -> Tensor:
         """(2, P): how large what φ and φ' are off by may be at each radius r, if it is to be no more than they are under any
