@@ -206,3 +206,14 @@ def test_a_function_that_hardly_varies_has_the_slopes_of_what_varies(small):
     lam = rho * tau[0] * tau[1]
     slopes = [float(dual_map(each, tau[0], tau[1], lam)[1]) for each in (phi, tanh)]
     assert slopes[0] == pytest.approx(small**2 * slopes[1], rel=1e-11)
+
+
+@pytest.mark.parametrize("terms", [300, 400, 512])
+def test_long_hermite_series_have_their_own_coefficients(terms):
+    """From some 370 terms on weights of the quadrature underflow, and what they are to be multiplied with does not."""
+    given = (
+        torch.randn(terms, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) / (1.0 + torch.arange(terms)) ** 1.5
+    )
+    phi = HermiteSeries(tuple(given.tolist()), scale=1.3)
+    found = hermite_coefficients(phi, torch.tensor([1.3], dtype=torch.float64), terms)[0]
+    assert float((found - given).abs().max()) <= 1e-13

@@ -25,7 +25,8 @@ def relative_errors(found: Moments, exact: dict[str, float], tau: float) -> dict
     scales = natural_scales(SimpleNamespace(**known), float64(tau))
     finite = [field for field in exact if math.isfinite(exact[field])]
     errors = {field: abs(float(getattr(found, field)) - exact[field]) for field in finite}
-    return {field: error / max(float(scales[field]), 1e-300) for field, error in errors.items()}
+    shares = {field: error / max(float(scales[field]), 1e-300) for field, error in errors.items()}
+    return {field: math.inf if math.isnan(share) else share for field, share in shares.items()}  # NaN has no largest
 
 
 @pytest.mark.parametrize("record", GOLDEN, ids=lambda record: f"{record['activation']} at {record['tau']:g}")

@@ -33,6 +33,8 @@ class Custom(Activation):
     kinks_found: tuple[float, ...]
     jumps_found: tuple[tuple[float, float], ...]
     steepest_slope: float
+    narrow: tuple[float, ...] = ()
+    """places at which φ may have features too narrow to be seen"""
 
     is_found_by_looking = True
     lipschitz_is_estimate = True
@@ -66,7 +68,7 @@ class Custom(Activation):
         quarters, known = math.ceil(4.0 * math.log2(max(reach, _NEAR))), _meshes(self, witness)
         wide_enough = [made for made in known if made >= quarters]
         if not wide_enough:
-            known[quarters] = mesh_of(self.function, self.label, self.kinks_found, 2.0 ** (quarters / 4.0))
+            known[quarters] = mesh_of(self.function, self.label, self.kinks_found, 2.0 ** (quarters / 4.0), self.narrow)
         return known[min(wide_enough, default=quarters)]
 
     def _witness(self) -> bytes:
@@ -109,8 +111,10 @@ def custom(function: Function, kinks: Iterable[float] | None = None, name: str |
     return activation
 
 
-def look_at(function: Function, kinks: Iterable[float] | None = None, name: str | None = None) -> Custom:
-    """`custom` without its warning."""
+def look_at(
+    function: Function, kinks: Iterable[float] | None = None, name: str | None = None, narrow: tuple[float, ...] = ()
+) -> Custom:
+    """`custom` without its warning; features too narrow to be seen are looked for at the places `narrow`."""
     if name is not None:
         instance(name, str, "name", "a text")
     label = name or getattr(function, "__name__", None) or type(function).__name__
@@ -118,7 +122,7 @@ def look_at(function: Function, kinks: Iterable[float] | None = None, name: str 
     places = find_kinks(function) if kinks is None else _given(kinks, label)
     jumps = find_jumps(function, places)
     steepest = math.inf if jumps else _steepest_slope(function, places)
-    return Custom(function, label, places, jumps, steepest)
+    return Custom(function, label, places, jumps, steepest, narrow)
 
 
 def _given(kinks: Iterable[float], label: str) -> tuple[float, ...]:

@@ -13,15 +13,14 @@ from torch import Tensor
 from notsodeep.activations.base import Activation
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
 from notsodeep.activations.formula_grammar import plain, read, refusal
-from notsodeep.activations.kinks import Function, rounded
+from notsodeep.activations.kinks import Function
 from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of
+from notsodeep.activations.places import grid, narrow_places, zeros
 from notsodeep.errors import BadInput, NumericsWarning
 
 _REACH, _INTERVALS = 64.0, 1 << 14
 _VARIES_RTOL = 1e-12
-_ZERO_RTOL = 1e-9  # of a value to those a step of the grid away
-_THIRDS = 100  # (2/3)^100 of a step is below the spacing of float64
 _APART = 1e-6
 _MANY = 1000  # zeros: more are waves that no panel follows
 _UNDERFLOW = 1e-290  # what is nearer to 0 than this, and 0 a little farther on, may be so by rounding alone
@@ -99,9 +98,11 @@ def _looked_at(text: str) -> Custom:
         raise refusal(text, f"is the number {value:g} whatever x is: write an expression in x, such as x*tanh(x)")
     _check_values(value, text)
     for part, divisor in reading.divisors:
-        if poles := _zeros(divisor):
+        if poles := zeros(divisor):
             raise refusal(part, f"divides by 0 at x = {poles[0]:.4g}: write a divisor that is never 0, such as 1 + x**2")
-    found = look_at(value, _kinks(value, reading.switches), text)
+    kinks, narrow = _kinks(value, reading.switches), narrow_places(reading.arguments)
+    _check_varies(value, text, grid({*kinks, *narrow}))
+    found = look_at(value, kinks, text, narrow)
     _check_slope(found, text)
     _check_signs(text, [place for place, _ in found.jumps])
     return found
@@ -111,27 +112,10 @@ def _kinks(function: Function, switches: list[Function]) -> list[float]:
     """Those seen on a grid, and those that are too slight to be seen beside a large slope elsewhere."""
     kinks = list(find_kinks(function))
     for switch in switches:
-        places = _zeros(switch)
+        places = zeros(switch, kinks)
         if len(places) <= _MANY:
             kinks += [place for place in places if all(abs(place - kink) > _APART for kink in kinks)]
     return kinks
-
-
-def _zeros(function: Function) -> list[float]:
-    """The places of [−64, 64] where the function crosses or touches 0: its absolute value has a minimum there, by thirds."""
-    grid = torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64)
-    with torch.no_grad():
-        size = function(grid).abs()
-        lowest = (size[1:-1] <= size[:-2]) & (size[1:-1] <= size[2:]) & (size[:-2] > 0.0) & (size[2:] > 0.0)
-        at = torch.nonzero(lowest).flatten()
-        lower, upper, beside = grid[at], grid[at + 2], torch.maximum(size[at], size[at + 2])
-        for _ in range(_THIRDS):
-            third = (upper - lower) / 3.0
-            left = function(lower + third).abs() <= function(upper - third).abs()
-            lower, upper = torch.where(left, lower, lower + third), torch.where(left, upper - third, upper)
-        middle = 0.5 * (lower + upper)
-        places = middle[function(middle).abs() <= _ZERO_RTOL * beside]
-    return sorted({rounded(place) + 0.0 for place in places.tolist()})
 
 
 @lru_cache(_KEPT)
@@ -146,13 +130,22 @@ def doubt(text: str) -> str | None:
 
 
 def _check_values(function: Function, text: str) -> None:
-    places = torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64)
+    places = grid()
     with torch.no_grad():
         values = function(places)
     if not bool(torch.isfinite(values).all()):
         raise _not_finite(text, "", places, values)
+
+
+def _check_varies(function: Function, text: str, places: Tensor) -> None:
+    with torch.no_grad():
+        values = function(places)
     if float(values.max() - values.min()) <= _VARIES_RTOL * float(values.abs().max()):
-        raise refusal(text, f"is {float(values[0]):.4g} for all x in [−64, 64]: write one that varies with x")
+        raise refusal(
+            text,
+            f"is {float(values[0]):.4g} to twelve digits for all x of [−64, 64] that were looked at, {len(places):,} with "
+            "those next to its kinks: write one that varies with x",
+        )
 
 
 def _check_slope(found: Custom, text: str) -> None:

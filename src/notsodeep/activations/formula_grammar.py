@@ -65,17 +65,19 @@ _NOT_ARITHMETIC: dict[type[ast.expr], str] = {
 @dataclass(frozen=True)
 class Reading:
     """What a text spells, with what of it is special where it is 0: a kink, what something is divided by, and what the sign
-    is taken of."""
+    is taken of; and what functions and powers are taken of, the inner ones first, where nothing narrow can be far from a place
+    at which one of them is 0 or turns."""
 
     value: Part
     switches: list[Function]
     divisors: list[tuple[str, Function]]
     signs: list[tuple[str, Function]]
+    arguments: list[Function]
 
 
 def read(text: str) -> Reading:
-    reader = _Reader(text, [], [], [])
-    return Reading(reader.part(_tree(text)), reader.switches, reader.divisors, reader.signs)
+    reader = _Reader(text, [], [], [], [])
+    return Reading(reader.part(_tree(text)), reader.switches, reader.divisors, reader.signs, reader.arguments)
 
 
 def refusal(part: str, why: str) -> BadInput:
@@ -191,6 +193,7 @@ class _Reader:
     switches: list[Function]
     divisors: list[tuple[str, Function]]
     signs: list[tuple[str, Function]]
+    arguments: list[Function]
 
     def part(self, node: ast.expr, depth: int = 1) -> Part:
         if depth > _DEEPEST:
@@ -247,8 +250,9 @@ class _Reader:
             return self.power(node, left, right)
         power = _one_plus_exp(node.right)
         if isinstance(node.op, ast.Div) and power is not None:
-            return self.applied(node, _sigmoid_of_minus, [left, self.part(power, depth)])
+            return self.applied(node, _sigmoid_of_minus, [left, self.argument(self.part(power, depth))])
         if isinstance(node.op, ast.Div) and not isinstance(right, float):
+            self.argument(right)
             self.divisors.append((self.quoted(node), right))
         return self.applied(node, _OPERATORS[type(node.op)], [left, right])
 
@@ -263,7 +267,7 @@ class _Reader:
             self.divisors.append((self.quoted(node), base))
         elif not isinstance(base, float) and not exponent.is_integer():
             self.switches.append(base)
-        return self.applied(node, lambda u: u**whole, [base])
+        return self.applied(node, lambda u: u**whole, [self.argument(base)])
 
     def call(self, node: ast.Call, depth: int) -> Part:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -276,7 +280,7 @@ class _Reader:
             raise self.refusal(node, f"names or unpacks its arguments: write {_example(name)}")
         if len(node.args) != count:
             raise self.refusal(node, f"has {len(node.args)} arguments and takes {count}: write {_example(name)}")
-        parts = [self.part(argument, depth + 1) for argument in node.args]
+        parts = [self.argument(self.part(argument, depth + 1)) for argument in node.args]
         if count == 3 and not (isinstance(parts[1], float) and isinstance(parts[2], float) and parts[1] < parts[2]):
             raise self.refusal(node, f"needs two numbers as its bounds, the lower first: write {_example(name)}")
         power = _one_plus_exp(node.args[0]) if name == "log" else None
@@ -286,6 +290,11 @@ class _Reader:
         if name == "sign" and not isinstance(parts[0], float):
             self.signs.append((self.quoted(node), parts[0]))
         return self.applied(node, function, parts)
+
+    def argument(self, part: Part) -> Part:
+        if not isinstance(part, float):
+            self.arguments.append(part)
+        return part
 
     def switch(self, name: str, parts: list[Part]) -> None:
         """Where |u| and the like are not smooth, u is 0; where max(u, v) and clip are not, u − v is."""

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.kinks import Function, derivative, find_jumps, pinned_down, rounded
-from notsodeep.approximation.quadrature import PANEL_NODES, legendre
+from notsodeep.activations.places import around
+from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre
 from notsodeep.errors import BadInput
 from notsodeep.tolerances import MESH_RTOL
 
@@ -27,6 +28,7 @@ _HIGH = 12  # from this degree on a polynomial of a panel must have no part: pro
 _SUSPECT = (9, 20)  # halvings after which a panel that is still not good enough may have a kink in it
 _INSIDE = 1e-3  # of a panel: a kink nearer to its end is that of a neighbour, or of none
 _FLOOR, _BEYOND = 0.1, 8.0  # of what φ is that many times farther out, the round-off may reach here
+_LEAST_TAU, _SLACK, _NOTHING = 0.05, 1e2, 1e-9  # see `_counting`
 _NARROWEST = 2.0**-46
 _UNBOUNDED = 30.0  # times the largest slope at the first nodes, from which on one may have no bound
 _AT_END = (1e-9, 2e-12)  # of a panel, and of x, how far inside its ends it is looked at: places of kinks are known to less
@@ -72,13 +74,14 @@ class Mesh:
         return Mesh(inside, kinks, jumps, self.steepness)
 
 
-def mesh_of(function: Function, label: str, kinks: tuple[float, ...], reach: float) -> Mesh:
-    """The mesh of `function` on [−reach, reach], the known `kinks` among its edges.
+def mesh_of(function: Function, label: str, kinks: tuple[float, ...], reach: float, narrow: tuple[float, ...] = ()) -> Mesh:
+    """The mesh of `function` on [−reach, reach], the known `kinks` among its edges; what may be too narrow to be seen is looked
+    for at the places `narrow`.
 
     Raises:
         BadInput: The function is not finite there, or varies too fast to be followed.
     """
-    return _Builder(function, label, reach).build(kinks)
+    return _Builder(function, label, reach).build(kinks, narrow)
 
 
 @dataclass
@@ -116,7 +119,7 @@ class _Builder:
         self.found: list[float] = []
         self.steepness = 0.0
 
-    def build(self, kinks: tuple[float, ...]) -> Mesh:
+    def build(self, kinks: tuple[float, ...], narrow: tuple[float, ...]) -> Mesh:
         known = [k for k in kinks if abs(k) < self.reach]
         near = min(self.reach, _EVEN)
         # Beside round numbers: a kink on an edge would look like none.
@@ -124,8 +127,11 @@ class _Builder:
         far = np.geomspace(near, self.reach, _GROWING + 1) if self.reach > near else np.array([near])
         edges = torch.tensor(np.unique(np.concatenate([-far, even, known, far])), dtype=torch.float64)
         begun = self._evaluated(edges[:-1], edges[1:])
-        self._set_scales(begun)
+        narrow = tuple(place for place in narrow if abs(place) < self.reach)
+        self._set_scales(begun, narrow)
         panels = self._refined(begun)
+        if narrow:
+            panels = self._with_narrow(panels, narrow)
         for _ in range(_ROUNDS):
             wrong = self._misses(panels)
             if not bool(wrong.any()):
@@ -157,13 +163,64 @@ class _Builder:
         at_ends = torch.stack([values[:, count:], slopes[:, count:]], dim=1)
         return _Panels(lower, upper, values[:, :count], slopes[:, :count], at_ends)
 
-    def _set_scales(self, begun: _Panels) -> None:
+    def _set_scales(self, begun: _Panels, narrow: tuple[float, ...]) -> None:
         """The largest |φ| and |φ'| up to each distance from 0: round-off is measured by them."""
         radius = torch.maximum(begun.lower.abs(), begun.upper.abs())
         self.radius, order = radius.sort()
         sizes = torch.stack([begun.values.abs().amax(1), begun.slopes.abs().amax(1)])[:, order]
         self.sizes = sizes.cummax(1).values.clamp(min=torch.finfo(torch.float64).tiny)
+        if narrow:
+            self._add_narrow(sizes, narrow)
+        self.counts = self._counting(sizes, 0.5 * (begun.lower + begun.upper).abs()[order])
         self.starts, self.noise = begun.lower, self._rounding(begun)
+
+    def _add_narrow(self, sizes: Tensor, narrow: tuple[float, ...]) -> None:
+        """To `sizes`, what φ and φ' are next to each place where that is much more than was seen so far out, unless φ' has no
+        bound there."""
+        at = torch.tensor(narrow, dtype=torch.float64)
+        near, nearest = (derivative(self.function, at + torch.tensor([[-d], [d]])).abs().amax(0) for d in (1e-6, 1e-9))
+        probes = around(at[nearest <= 3.0 * near].tolist(), _WIDEST)
+        with torch.no_grad():
+            both = torch.stack([self.function(probes), derivative(self.function, probes)]).abs()
+        place = torch.searchsorted(self.radius, probes.abs()).clamp(max=len(self.radius) - 1)
+        new = torch.where(both > 2.0 * self.sizes[:, place], both, 0.0).nan_to_num(0.0, 0.0)
+        sizes.scatter_reduce_(1, place.expand_as(new), new, "amax")
+        self.sizes = torch.maximum(self.sizes, sizes.cummax(1).values)
+
+    def _with_narrow(self, panels: _Panels, narrow: tuple[float, ...]) -> _Panels:
+        """The panels, cut ever shorter towards those places next to which a polynomial is not the function."""
+        probes = around(narrow, _WIDEST)
+        on = (torch.searchsorted(panels.lower, probes, right=True) - 1).clamp(min=0)
+        lower, upper = panels.lower[on], panels.upper[on]
+        margin = torch.maximum(_AT_END[0] * (upper - lower), _AT_END[1] * probes.abs().clamp(min=1.0))
+        inside = (probes > lower + margin) & (probes < upper - margin) & ~_narrow(panels)[on]
+        probes, on = probes[inside], on[inside]
+        if not len(probes):
+            return panels
+        held = panels[on]
+        t = (2.0 * probes - held.lower - held.upper) / (held.upper - held.lower)
+        with torch.no_grad():
+            both = self.function(probes), derivative(self.function, probes)
+        missed = torch.zeros_like(probes, dtype=torch.bool)
+        for own, seen, scale in zip((held.values, held.slopes), both, self._scales(held), strict=True):
+            missed |= (legendre_sum(own @ self.to_series.T, t[:, None])[:, 0] - seen).abs() > 1e2 * MESH_RTOL * scale
+        if not bool(missed.any()):
+            return panels
+        wrong = torch.zeros(len(panels), dtype=torch.bool)
+        wrong[on[missed]] = True
+        edges = torch.cat([panels.lower, panels.upper[-1:], probes[wrong[on]]]).unique()
+        new = wrong[torch.searchsorted(panels.lower, 0.5 * (edges[:-1] + edges[1:]), right=True) - 1]
+        return _Panels.joined([panels[~wrong], self._refined(self._evaluated(edges[:-1][new], edges[1:][new]))])
+
+    def _counting(self, sizes: Tensor, radius: Tensor) -> Tensor:
+        """(2, P): how large what φ and φ' are off by may be at each radius r, if it is to be no more than they are under any
+        Gaussian: min over τ of max over x of φ(x) e^(−(x² − r²)/4τ²). Of a φ that grows, what it is far out does not count."""
+        most, least = self.reach / CUT, min(_LEAST_TAU, self.reach / CUT)
+        tau = torch.logspace(math.log2(least), math.log2(most), math.ceil(8.0 * math.log2(most / least)) + 1, base=2.0)
+        falls = radius.square() / (4.0 * tau.double().square()[:, None])
+        largest = (sizes.log()[:, None] - falls).amax(2)
+        largest[:, largest[0] < (_NOTHING * tau).log()] = math.inf  # nothing is made of a φ that is 0 for such inputs
+        return _SLACK * (largest[..., None] + falls).amin(1).exp()
 
     def _rounding(self, begun: _Panels) -> Tensor:
         """(2, P): what φ and φ' scatter by. On a short stretch that is rounding; on a longer one, where rounding may be steps,
@@ -190,7 +247,7 @@ class _Builder:
         nearest = torch.minimum(panels.lower.abs(), panels.upper.abs())
         radius = torch.where((panels.lower < 0.0) & (panels.upper > 0.0), 0.0, nearest)
         own = torch.stack([panels.values.abs().amin(1), panels.slopes.abs().amin(1)])  # a slope may have no bound
-        beyond = _FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0))
+        beyond = torch.minimum(_FLOOR * self._sizes_to(_BEYOND * radius.clamp(min=1.0)), self._counts_at(radius))
         value, slope = torch.maximum(torch.maximum(self._sizes_to(radius), own), beyond)
         # x itself is known to its rounding only, which φ' turns into one of φ, and φ'' ≈ φ'²/φ into one of φ'.
         blind = 4.0 * torch.finfo(torch.float64).eps / MESH_RTOL * radius * slope
@@ -198,6 +255,9 @@ class _Builder:
         slope = torch.minimum(slope, value / (panels.upper - panels.lower)) + blind * slope / value
         here = (torch.searchsorted(self.starts, panels.lower, right=True) - 1).clamp(min=0)
         return torch.stack([value + blind, slope]) + _SCATTER / MESH_RTOL * self.noise[:, here]
+
+    def _counts_at(self, radius: Tensor) -> Tensor:
+        return self.counts[:, torch.searchsorted(self.radius, radius).clamp(max=len(self.radius) - 1)]
 
     def _sizes_to(self, radius: Tensor) -> Tensor:
         """The sizes up to the panel that a radius lies in, on either side of 0."""

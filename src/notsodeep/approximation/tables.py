@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from notsodeep.errors import NotContractive
+from notsodeep.errors import BadInput, NotContractive
 from notsodeep.tolerances import SEPARABLE_RTOL, TABLE_RTOL
 
 _WIDTH = 0.6  # of a panel, in log x: a Gaussian average is analytic for |arg x| < π/4 at least, far from its half width
@@ -91,7 +91,7 @@ def _witness(function: Smooth, index: int) -> bytes | None:
         return None
     try:
         return bytes(function.call(torch.tensor([(index + 0.5) * _WIDTH], dtype=torch.float64).exp()).numpy().tobytes())
-    except NotContractive:
+    except (NotContractive, BadInput):
         return None
 
 
@@ -106,7 +106,7 @@ def _panel(function: Smooth, index: int, nodes: int, _witness: bytes | None) -> 
     points = 0.5 * (torch.cat([angles.cos(), checks]) + 1.0) + index
     try:
         values = function.call((points * _WIDTH).exp())
-    except NotContractive:
+    except (NotContractive, BadInput):
         return None
     # T_l at the nodes: a discrete cosine transform, as a product with a small matrix.
     transform = torch.cos(torch.outer(torch.arange(nodes, dtype=torch.float64), angles)) * (2.0 / nodes)

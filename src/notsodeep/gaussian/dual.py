@@ -26,6 +26,7 @@ from notsodeep.errors import BadInput
 from notsodeep.gaussian.closed_forms import CLOSED_FORMS
 from notsodeep.gaussian.hermite import hermite_coefficients, long_series, paired_sums, power_series
 from notsodeep.gaussian.integral import conditional_dual
+from notsodeep.gaussian.mass import cuts
 from notsodeep.gaussian.moments import Moments, deviations, moments_of, tabulated_moments
 from notsodeep.gaussian.piecewise import piecewise_dual
 from notsodeep.tolerances import SERIES_RTOL, SERIES_TRUNCATION
@@ -33,6 +34,7 @@ from notsodeep.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
 _MOST_CANCELLED = 300.0  # squared, it costs five digits of sixteen
 _ONE_BY_ONE = 5.0  # what a term costs of a pair that is summed by itself, in terms of one among all
+_FAR = 15.0  # deviations: a φ that counts from farther out has pairs next to nothing beside others, and all terms count
 _ROUNDING = 1e-9  # by which a covariance may exceed what it can be
 _SMALLEST_TAU = 1e-150  # stands for 0, so that ρ = λ/(τ_i τ_j) is defined
 
@@ -90,6 +92,8 @@ def rows(phi: Activation, tau: Tensor, series: bool = False) -> Rows:
     tail, decay = _missing(coefficients, at, tau)
     if core.degree is not None:  # a polynomial is its series
         tail, decay[-1] = torch.zeros_like(tail), 0.0
+    elif bool((cuts(core, tau) > _FAR).any()):
+        decay[:-1] = math.inf
     return Rows(tau, at.mean, coefficients, tail.sqrt(), decay)
 
 
@@ -133,7 +137,10 @@ def _enough_terms(core: Activation, tau: Tensor) -> int:
 def _terms_between(core: Activation, low: int, high: int) -> int:
     """For deviations between 2^(low/4) and 2^(high/4)."""
     some = torch.exp2(torch.linspace(low / 4.0, high / 4.0, 5, dtype=torch.float64))
-    at, terms = moments_of(core, some), _FEWEST_TERMS
+    try:
+        at, terms = moments_of(core, some), _FEWEST_TERMS
+    except BadInput:  # of a φ that grows, at more than what was asked for
+        return _MOST_TERMS
     while terms < _MOST_TERMS:
         tail, _ = _missing(hermite_coefficients(core, some, terms), at, some)
         if float(tail.max()) <= SERIES_RTOL:

@@ -17,6 +17,7 @@ from notsodeep.activations import Activation, HardTanh
 from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation.quadrature import NormalRule
 from notsodeep.approximation.tables import Smooth, tabulated
+from notsodeep.gaussian.mass import by_cut
 from notsodeep.gaussian.moments import expectation_rule, panels, tabulated_moments
 from notsodeep.tolerances import SERIES_RTOL, STEEP_RTOL
 
@@ -58,12 +59,16 @@ def _hard_tanh(phi: HardTanh, tau: Tensor, terms: int) -> Tensor:
 
 
 def _by_quadrature(core: Activation, tau: Tensor, terms: int) -> Tensor:
-    nodes = expectation_rule(core, tau.max().reshape(1), 2 * terms, _spacing(core, terms)).u.shape[-1]
     rest = core(tau.new_zeros(())).nan_to_num(0.0, 0.0, 0.0)
-    parts = [_coefficients_chunk(core, part, terms, rest) for part in tau.split(max(1, _CHUNK // nodes))]
-    coefficients = _without_noise(torch.cat(parts))
+    coefficients = _without_noise(by_cut(core, tau, lambda some, cut: _of_cut(core, some, cut, terms, rest)))
     coefficients[..., 0] += rest
     return coefficients
+
+
+def _of_cut(core: Activation, tau: Tensor, cut: float, terms: int, rest: Tensor) -> Tensor:
+    """Those of φ − `rest` at each τ (n,), all of which have this cut: (n, terms)."""
+    nodes = expectation_rule(core, tau.max().reshape(1), _degree(core, terms), _spacing(core, terms), cut).u.shape[-1]
+    return torch.cat([_coefficients_chunk(core, part, terms, rest, cut) for part in tau.split(max(1, _CHUNK // nodes))])
 
 
 def _without_noise(coefficients: Tensor) -> Tensor:
@@ -74,22 +79,27 @@ def _without_noise(coefficients: Tensor) -> Tensor:
     return coefficients
 
 
+def _degree(core: Activation, terms: int) -> int:
+    """By how much φ h_k exceeds φ²: of a polynomial φ no more than it must, for nodes farther out overflow."""
+    return 2 * terms if core.degree is None else max(terms - core.degree, 0)
+
+
 def _spacing(core: Activation, terms: int) -> float:
     """Panels narrow enough for h_k, whose wavelength is about π/√k; 16 nodes follow some four waves, and half of them where
     φ itself may be a polynomial of high degree on each."""
     return min(3.0, (6.0 if core.is_found_by_looking else 12.0) / math.ceil(math.sqrt(terms)))
 
 
-def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor) -> Tensor:
+def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor, cut: float) -> Tensor:
     """Those of φ − φ(0): the round-off of a constant would else drown what is left of φ at a small τ. Where it drowns that all
     the same, by Stein's identity c_k = τ E[φ'(τξ) h_{k−1}(ξ)]/√k, unless φ' has no bound, or φ jumps."""
-    rule = expectation_rule(core, tau, 2 * terms, _spacing(core, terms))
+    rule = expectation_rule(core, tau, _degree(core, terms), _spacing(core, terms), cut)
     values = core(rule.u) - rest
     found = _projected(rule, values, terms)
     flat = rule.mean_of(values.square()) < (_FLAT * rest).square()
     if terms == 1 or not bool(flat.any()):
         return found
-    mesh = panels(core, tau)
+    mesh = panels(core, tau, cut)
     if mesh.jumps or mesh.steepness > STEEP_RTOL:
         return found
     roots = torch.arange(1, terms, dtype=tau.dtype, device=tau.device).sqrt()
@@ -99,13 +109,14 @@ def _coefficients_chunk(core: Activation, tau: Tensor, terms: int, rest: Tensor)
 
 def _projected(rule: NormalRule, values: Tensor, terms: int) -> Tensor:
     """E[values·h_k(ξ)], k < terms. The recurrence runs on w·values·h_k itself: h_k alone would overflow in the far tail."""
-    weighted = rule.weights * values
+    roots = rule.roots
+    weighted = (rule.weights if roots is None else roots) * values
     previous, current = torch.zeros_like(weighted), weighted
-    sums = [current.sum(-1)]
-    for k in range(terms - 1):
+    sums = []
+    for k in range(terms):
+        sums.append((current if roots is None else roots * current).sum(-1))
         scale = 1.0 / math.sqrt(k + 1)
         previous, current = current, previous.mul_(-math.sqrt(k) * scale).addcmul_(rule.xi, current, value=scale)
-        sums.append(current.sum(-1))
     return torch.stack(sums, dim=-1)
 
 

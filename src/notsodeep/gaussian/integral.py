@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,17 +22,33 @@ from torch import Tensor
 from notsodeep.activations import Activation, Elu, HardTanh
 from notsodeep.activations.mesh import Mesh, legendre_sum, legendre_transform
 from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre, normal_rule
+from notsodeep.gaussian.mass import cuts
 from notsodeep.gaussian.moments import panels
 
 _CHUNK, _LINE_CHUNK = 1 << 22, 1 << 21  # values held at once
-_GRID = 9  # edges of a rule's own panels
+_SPACING = 3.0  # of a rule's own panels, in deviations
 # Deviations of the inner Gaussian at which outer panels end, around a kink.
 _BLUR = (-9.0, -3.0, -1.0, 0.0, 1.0, 3.0, 9.0)
 _PLANE = 1 << 21  # values for one pair above which tabulating S costs less
-_WINDOW = 10.0  # deviations: beyond, a Gaussian is below 1e-21
+_FAINT = 2.0  # deviations: the last ones before a cut, in which panels need not end where those of φ do
 _LAYER = 9.0  # deviations around a feature narrower than s within which S has features of width s
 _STEP = 1.5  # deviations: on a panel this wide a blurred function is a polynomial of degree 15 to round-off
 _SMALLEST_STD = 1e-300
+
+
+class Range(NamedTuple):
+    """How far out φ counts."""
+
+    cut: float = CUT
+    """in deviations"""
+    end: float = math.inf
+    """in its argument; farther out, φ is taken to be what it is there"""
+
+    def of(self, function: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
+        return function(u) if math.isinf(self.end) else function(u.clamp(-self.end, self.end))
+
+
+_USUAL = Range()
 
 
 def conditional_dual(
@@ -42,23 +59,40 @@ def conditional_dual(
     With the `means` of φ(u) and φ(v), the first is their covariance.
     """
     means = (torch.zeros_like(lam), torch.zeros_like(lam)) if means is None else means
-    value, slope = torch.empty_like(lam), torch.empty_like(lam)
     if not lam.numel():
-        return value, slope
-    mesh = panels(phi, torch.maximum(tau_i, tau_j))
+        return torch.empty_like(lam), torch.empty_like(lam)
+    every = torch.maximum(cuts(phi, tau_i), cuts(phi, tau_j))
+    if bool((every == CUT).all()):
+        return _of_cut(phi, CUT, tau_i, tau_j, lam, *means)
+    value, slope = torch.empty_like(lam), torch.empty_like(lam)
+    for cut in every.unique().tolist():
+        here = every == cut
+        given = (each[here] for each in (tau_i, tau_j, lam, *means))
+        value[here], slope[here] = _of_cut(phi, cut, *given)
+    return value, slope
+
+
+def _of_cut(
+    phi: Activation, cut: float, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`conditional_dual` of pairs within whose `cut` deviations all of φ counts."""
+    value, slope = torch.empty_like(lam), torch.empty_like(lam)
+    largest = torch.maximum(tau_i, tau_j)
+    mesh, far = panels(phi, largest, cut), Range(cut, math.inf if cut == CUT else cut * float(largest.max()))
     marks, blurred = len(mesh.edges), len(_blurred_places(phi, mesh))
-    inner, outer = _GRID + marks, _GRID + 2 * marks + len(_BLUR) * blurred
+    grid = round(2.0 * cut / _SPACING) + 1  # edges of a rule's own panels
+    inner, outer = grid + marks, grid + 2 * marks + len(_BLUR) * blurred
     plane = inner * outer * PANEL_NODES**2
     if plane > _PLANE and phi.is_found_by_looking:
-        numbers = zip(*(each.tolist() for each in (tau_i, tau_j, lam, *means)), strict=True)
+        numbers = zip(*(each.tolist() for each in (tau_i, tau_j, lam, mean_i, mean_j)), strict=True)
         for k, (a, b, both, *two) in enumerate(numbers):
-            value[k], slope[k] = _tabulated_dual(phi, mesh, a, b, both, (two[0], two[1]))
+            value[k], slope[k] = _tabulated_dual(phi, mesh, a, b, both, (two[0], two[1]), far)
         return value, slope
     size = max(1, _CHUNK // plane)
     for start in range(0, lam.numel(), size):
         part = slice(start, start + size)
-        given = (each[part] for each in (tau_i, tau_j, lam, *means))
-        value[part], slope[part] = _conditional_chunk(phi, mesh, *given)
+        given = (each[part] for each in (tau_i, tau_j, lam, mean_i, mean_j))
+        value[part], slope[part] = _conditional_chunk(phi, mesh, far, *given)
     return value, slope
 
 
@@ -68,7 +102,7 @@ def _blurred_places(phi: Activation, mesh: Mesh) -> tuple[float, ...]:
 
 
 def _conditional_chunk(
-    phi: Activation, mesh: Mesh, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
+    phi: Activation, mesh: Mesh, far: Range, tau_i: Tensor, tau_j: Tensor, lam: Tensor, mean_i: Tensor, mean_j: Tensor
 ) -> tuple[Tensor, Tensor]:
     product = tau_i * tau_j
     spread = tau_j * ((product - lam).clamp(min=0) * (product + lam).clamp(min=0)).sqrt() / product
@@ -77,28 +111,29 @@ def _conditional_chunk(
     blurred = spread[:, None, None] * torch.tensor(_BLUR, dtype=lam.dtype, device=lam.device)
     places = torch.tensor(_blurred_places(phi, mesh), dtype=lam.dtype, device=lam.device)[None, :, None]
     crossings = torch.cat([marks, (places + blurred).flatten(1)], dim=1) / gain[:, None]
-    rule = normal_rule(tau_i, torch.cat([marks, crossings], dim=1))
-    inner, inner_slope = smoothed(phi, gain[:, None] * rule.u, spread[:, None])
-    value = rule.mean_of((phi(rule.u) - mean_i[:, None]) * (inner - mean_j[:, None]))
-    slope = rule.mean_of(phi.derivative(rule.u) * inner_slope)
+    rule = normal_rule(tau_i, torch.cat([marks, crossings], dim=1), cut=far.cut)
+    inner, inner_slope = smoothed(phi, gain[:, None] * rule.u, spread[:, None], far)
+    value = rule.mean_of_product(phi(rule.u) - mean_i[:, None], inner - mean_j[:, None])
+    slope = rule.mean_of_product(phi.derivative(rule.u), inner_slope)
     for place, size in mesh.jumps:
-        _, at_jump = smoothed(phi, gain * place, spread)
+        _, at_jump = smoothed(phi, gain * place, spread, far)
         density = torch.exp(-0.5 * (place / tau_i).square()) / (math.sqrt(2.0 * math.pi) * tau_i)
         slope = slope + size * density * at_jump
     return value, slope
 
 
 def _tabulated_dual(
-    phi: Activation, mesh: Mesh, tau_i: float, tau_j: float, lam: float, means: tuple[float, float]
+    phi: Activation, mesh: Mesh, tau_i: float, tau_j: float, lam: float, means: tuple[float, float], far: Range = _USUAL
 ) -> tuple[float, float]:
     """(Cov[φ(u), φ(v)], E[φ'(u)φ'(v)]) of one pair; `mesh` is that of φ for both deviations."""
     product = tau_i * tau_j
     spread = tau_j * math.sqrt(max(product - lam, 0.0) * max(product + lam, 0.0)) / product
     spread = max(spread, _SMALLEST_STD)
     gain = lam / tau_i**2
-    blurred = _Blurred(phi, mesh, spread, CUT * abs(gain) * tau_i)
+    blurred = _Blurred(phi, mesh, spread, far.cut * abs(gain) * tau_i, far)
     marks = torch.cat([mesh.edges, blurred.edges / gain]) if gain else mesh.edges
-    rule = normal_rule(torch.tensor(tau_i, dtype=torch.float64), marks.clamp(-CUT * tau_i, CUT * tau_i).unique())
+    marks = marks.clamp(-far.cut * tau_i, far.cut * tau_i).unique()
+    rule = normal_rule(torch.tensor(tau_i, dtype=torch.float64), marks, cut=far.cut)
     u = rule.u.reshape(-1, PANEL_NODES)
     weights = rule.weights.reshape(u.shape)
     kept = weights.amax(1) > 0.0
@@ -109,20 +144,20 @@ def _tabulated_dual(
     if mesh.jumps:
         place, size = torch.tensor(mesh.jumps, dtype=torch.float64).unbind(1)
         density = torch.exp(-0.5 * (place / tau_i).square()) / (math.sqrt(2.0 * math.pi) * tau_i)
-        derivative = derivative + (size * density * _smoothed(phi, mesh, gain * place, spread)[1]).sum()
+        derivative = derivative + (size * density * _smoothed(phi, mesh, gain * place, spread, far)[1]).sum()
     return float(covariance), float(derivative)
 
 
 class _Blurred:
     """S and S' on [−reach, reach], as polynomials on panels."""
 
-    def __init__(self, phi: Activation, mesh: Mesh, spread: float, reach: float) -> None:
+    def __init__(self, phi: Activation, mesh: Mesh, spread: float, reach: float, far: Range) -> None:
         reach = max(reach, torch.finfo(torch.float64).tiny)
         self.edges = _blurred_edges(mesh, spread, reach)
         lower, upper = self.edges[:-1, None], self.edges[1:, None]
         nodes, _ = legendre(PANEL_NODES, "cpu")
         m = 0.5 * (lower + upper) + 0.5 * (upper - lower) * nodes
-        both = _smoothed(phi, mesh, m.flatten(), spread)
+        both = _smoothed(phi, mesh, m.flatten(), spread, far)
         transform = legendre_transform().T
         self.series = tuple(each.reshape(m.shape) @ transform for each in both)
 
@@ -163,12 +198,13 @@ def _within(edges: Tensor, reach: float) -> Tensor:
     return found
 
 
-def _smoothed(phi: Activation, mesh: Mesh, mean: Tensor, spread: float) -> tuple[Tensor, Tensor]:
+def _smoothed(phi: Activation, mesh: Mesh, mean: Tensor, spread: float, far: Range) -> tuple[Tensor, Tensor]:
     """(E[φ(m + sη)], E[φ'(m + sη)]) at means (Q,), from the panels of φ within reach of each."""
     order = mean.argsort()
     at = mean[order]
-    first = torch.searchsorted(mesh.edges, at - _WINDOW * spread)
-    last = torch.searchsorted(mesh.edges, at + _WINDOW * spread)
+    window = (far.cut - _FAINT) * spread
+    first = torch.searchsorted(mesh.edges, at - window)
+    last = torch.searchsorted(mesh.edges, at + window)
     value, slope = torch.empty_like(mean), torch.empty_like(mean)
     start = 0
     while start < len(at):
@@ -181,8 +217,9 @@ def _smoothed(phi: Activation, mesh: Mesh, mean: Tensor, spread: float) -> tuple
         held = index < last[part, None]
         marks = torch.where(held, mesh.edges[index.clamp(max=len(mesh.edges) - 1)], at[part, None])
         std = at.new_full((stop - start,), spread)
-        rule = normal_rule(std, marks, mean=at[part])
-        value[order[part]], slope[order[part]] = rule.mean_of(phi(rule.u)), rule.mean_of(phi.derivative(rule.u))
+        rule = normal_rule(std, marks, mean=at[part], cut=far.cut)
+        both = (rule.mean_of(far.of(function, rule.u)) for function in (phi, phi.derivative))
+        value[order[part]], slope[order[part]] = both
         start = stop
     if mesh.jumps:
         place, size = torch.tensor(mesh.jumps, dtype=torch.float64).unbind(1)
@@ -192,17 +229,18 @@ def _smoothed(phi: Activation, mesh: Mesh, mean: Tensor, spread: float) -> tuple
     return value, slope
 
 
-def smoothed(phi: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+def smoothed(phi: Activation, mean: Tensor, std: Tensor, far: Range = _USUAL) -> tuple[Tensor, Tensor]:
     """(E[φ(mean + std·η)], E[φ'(mean + std·η)]), the jumps of φ counted in the second."""
     std = std.clamp(min=_SMALLEST_STD).expand_as(mean)
-    return _CLOSED.get(type(phi), _by_quadrature)(phi, mean, std)
+    closed = _CLOSED.get(type(phi))
+    return closed(phi, mean, std) if closed is not None else _by_quadrature(phi, mean, std, far)
 
 
-def _by_quadrature(phi: Activation, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    reach = float((mean.abs() + CUT * std).max()) if mean.numel() else CUT
+def _by_quadrature(phi: Activation, mean: Tensor, std: Tensor, far: Range = _USUAL) -> tuple[Tensor, Tensor]:
+    reach = min(far.end, float((mean.abs() + far.cut * std).max())) if mean.numel() else far.cut
     mesh = phi.mesh(reach).within(reach) if phi.is_found_by_looking else phi.mesh(reach)
-    rule = normal_rule(std, mesh.edges.to(mean.device), mean=mean)
-    value, slope = rule.mean_of(phi(rule.u)), rule.mean_of(phi.derivative(rule.u))
+    rule = normal_rule(std, mesh.edges.to(mean.device), mean=mean, cut=far.cut)
+    value, slope = (rule.mean_of(far.of(function, rule.u)) for function in (phi, phi.derivative))
     for place, size in mesh.jumps:
         slope = slope + size * _density((place - mean) / std) / std
     return value, slope

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from zarr import open_group
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore, WrapperStore
@@ -14,6 +13,7 @@ from zarr.storage import LocalStore, WrapperStore
 from notsodeep.errors import BadInput
 from notsodeep.kernels.stored.description import whole_description
 from notsodeep.kernels.stored.layout import found, of_kernel
+from notsodeep.kernels.stored.library import group
 from notsodeep.kernels.stored.places import AGAIN, cannot_read, check_file
 from notsodeep.kernels.stored.store import KernelStore
 
@@ -25,8 +25,8 @@ def open_checked(folder: Path, kernel: str) -> Any:
     about = whole_description(folder)
     if kernel not in about["kernels"]:
         raise BadInput(f"{str(folder)!r} holds no kernel {str(kernel)!r}; it holds {', '.join(about['kernels'])}.")
-    group = open_group(_Checked(LocalStore(folder, read_only=True), KernelStore(folder, about)), mode="r")
-    array = found(folder, group, kernel, of_kernel(about))
+    opened = group(_Checked(LocalStore(folder, read_only=True), KernelStore(folder, about)), "r")
+    array = found(folder, opened, kernel, of_kernel(about))
     if array is None:
         raise BadInput(f"{str(folder / kernel)!r} is gone. {AGAIN}")
     return array

@@ -10,7 +10,7 @@ from typing import Any
 from notsodeep.arguments import is_whole
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
-from notsodeep.kernels.stored.library import zarr
+from notsodeep.kernels.stored.library import group
 from notsodeep.kernels.stored.places import cannot_read, check_file
 
 FORMAT = 2
@@ -24,7 +24,7 @@ def described(folder: Path) -> dict[str, Any]:
     """The description in `folder`, its kernels checked, which are names of folders; raises BadInput where there is none."""
     check_file(folder / "zarr.json", "the description", "Put that file back, or name another folder.")
     try:
-        found = zarr().open_group(folder, mode="r").attrs.get(ATTRIBUTE)
+        found = group(folder, "r").attrs.get(ATTRIBUTE)
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         found = None
     except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from notsodeep.errors import BadInput
-from notsodeep.kernels.stored.library import zarr
+from notsodeep.kernels.stored.library import group, zarr
 from notsodeep.kernels.stored.places import cannot_read, check_array
 
 _DECIDE = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "codecs")
@@ -43,20 +43,20 @@ def seals_of(about: Mapping[str, Any]) -> tuple[int, int]:
     return len(about["kernels"]), 2
 
 
-def make(group: Any, name: str, kind: Layout) -> None:
+def make(where: Any, name: str, kind: Layout) -> None:
     with suppress(zarr().errors.ContainsArrayError):  # another run has made it just now
         layout = {"shape": tuple(kind.shape), "chunks": tuple(kind.chunks), "dtype": kind.dtype}
-        group.create_array(name, **layout, fill_value=kind.fill, compressors=kind.codec)
+        where.create_array(name, **layout, fill_value=kind.fill, compressors=kind.codec)
 
 
-def found(folder: Path, group: Any, name: str, kind: Layout) -> Any:
+def found(folder: Path, where: Any, name: str, kind: Layout) -> Any:
     """The array `name` of the group in `folder`, or None; raises BadInput where it is there, but not as it was made.
 
     The bytes of a chunk say nothing of their own order: whoever describes them otherwise changes the numbers.
     """
     check_array(folder / name)
     try:
-        array = group[name] if (folder / name / "zarr.json").exists() else None  # `in` takes a damaged one for none
+        array = where[name] if (folder / name / "zarr.json").exists() else None  # `in` takes a damaged one for none
         known = array is None or _deciding(array) == _as_made(kind)
     except OSError as error:
         raise cannot_read(folder / name, error) from error
@@ -76,6 +76,6 @@ def _deciding(array: Any) -> dict[str, Any]:
 
 
 def _as_made(kind: Layout) -> dict[str, Any]:
-    group = zarr().open_group(zarr().storage.MemoryStore(), mode="w")
-    make(group, "array", kind)
-    return _deciding(group["array"])
+    made = group(zarr().storage.MemoryStore(), "w")
+    make(made, "array", kind)
+    return _deciding(made["array"])

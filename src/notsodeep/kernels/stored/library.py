@@ -22,6 +22,23 @@ def zarr() -> Any:
     return zarr
 
 
+def group(store: Any, mode: str, **options: Any) -> Any:
+    """The group in `store`, of Zarr's third format: told so, Zarr reads no files of the second, which may be pipes.
+
+    Args:
+        store: A folder, or a store of Zarr's.
+        mode: "r", "r+", "a" or "w".
+        options: For `zarr.open_group`.
+
+    Returns:
+        The group.
+
+    Raises:
+        BadInput: Zarr is not installed.
+    """
+    return zarr().open_group(store, mode=mode, zarr_format=3, **options)
+
+
 def crc32c(content: npt.NDArray[np.uint8]) -> bytes:
     """The checksum that Zarr's codec of this name puts behind `content`."""
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from notsodeep.errors import BadInput
@@ -46,6 +48,21 @@ def _is(entry: os.DirEntry[str], folder: bool) -> bool:
         return entry.is_dir() if folder else entry.is_file()
     except OSError:  # a loop of links
         return False
+
+
+def remove(path: Path) -> None:
+    """Remove what is there, whatever it is and as far as that is possible."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        remove_folder(path)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder, and nothing else: of a pipe, `shutil.rmtree` would wait for someone to write."""
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _no_folder(path: str, what: str) -> BadInput:

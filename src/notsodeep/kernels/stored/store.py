@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 import zlib
 from collections.abc import Mapping
@@ -28,8 +27,8 @@ from torch import Tensor
 from notsodeep.kernels.exact.tiles import tile_pairs
 from notsodeep.kernels.stored import layout
 from notsodeep.kernels.stored.description import ATTRIBUTE, NOT_COMPARED, check_same, described
-from notsodeep.kernels.stored.library import SUM_BYTES, crc32c, zarr
-from notsodeep.kernels.stored.places import check_chunks, check_file, unreadable
+from notsodeep.kernels.stored.library import SUM_BYTES, crc32c, group
+from notsodeep.kernels.stored.places import check_chunks, check_file, remove, remove_folder, unreadable
 from notsodeep.runtime.files import cannot_write, output_folder
 
 Index = tuple[int, int]
@@ -127,7 +126,7 @@ class KernelStore:
     def tidy(self) -> None:
         """Remove samples and unfinished files of killed runs; files younger than `_ABANDONED` stay."""
         for folder in self.folder.glob(_SAMPLES + "?" * 32):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         before = time.time() - _ABANDONED
         for name in (*self.about["kernels"], MARKS):
             for leftover in (self.folder / name / "c").glob("*/*.partial"):
@@ -174,9 +173,9 @@ class Writer:
     """Writes the tiles of one process, from any number of threads."""
 
     def __init__(self, store: KernelStore) -> None:
-        self.store, group = store, zarr().open_group(store.folder, mode="r+")
-        self._arrays = {name: group[name] for name in store.about["kernels"]}
-        self._marks = group[MARKS]
+        self.store, opened = store, group(store.folder, "r+")
+        self._arrays = {name: opened[name] for name in store.about["kernels"]}
+        self._marks = opened[MARKS]
 
     def write(self, tile: Index, values: Mapping[str, Tensor]) -> None:
         rows, columns = self.store.slices(tile)
@@ -216,38 +215,39 @@ def open_store(folder: Path, about: dict[str, Any], resume: bool) -> KernelStore
         else:
             _empty(folder, found)
     # The group comes with its attributes in one file, and all that follows can be repeated after a kill.
-    group = zarr().open_group(folder, mode="a", attributes={ATTRIBUTE: about})
+    opened = group(folder, "a", attributes={ATTRIBUTE: about})
     kernel, marks = layout.of_kernel(about), layout.of_marks(about)
-    absent = [name for name in about["kernels"] if layout.found(folder, group, name, kernel) is None]
+    absent = [name for name in about["kernels"] if layout.found(folder, opened, name, kernel) is None]
     if absent:
-        shutil.rmtree(folder / MARKS, ignore_errors=True)  # of tiles that are gone
+        remove(folder / MARKS)  # of tiles that are gone
     for name in absent:
-        layout.make(group, name, kernel)
-    if layout.found(folder, group, MARKS, marks) is None:
-        layout.make(group, MARKS, marks)
+        layout.make(opened, name, kernel)
+    if layout.found(folder, opened, MARKS, marks) is None:
+        layout.make(opened, MARKS, marks)
     return KernelStore(folder, about)
 
 
 def _empty(folder: Path, found: Mapping[str, Any]) -> None:
     """Remove the arrays that were written here and their description; other files stay."""
-    group = zarr().open_group(folder, mode="r+")
-    samples = [path.name for path in folder.glob(_SAMPLES + "?" * 32)]
-    for name in (MARKS, *found["kernels"], *samples):  # marks first: none may outlive its tile
-        shutil.rmtree(folder / name, ignore_errors=True)  # whatever state it is in
-    group.attrs.clear()
+    opened = group(folder, "r+")
+    for samples in folder.glob(_SAMPLES + "?" * 32):
+        remove_folder(samples)
+    for name in (MARKS, *found["kernels"]):  # marks first: none may outlive its tile
+        remove(folder / name)
+    opened.attrs.clear()
     (folder / "zarr.json").unlink(missing_ok=True)
 
 
 def put_samples(store: KernelStore, token: str, **arrays: Tensor) -> None:
     """Store x and x2 for workers of the run `token` that have no other file of them."""
-    group = zarr().open_group(store.folder, mode="r+")
+    opened = group(store.folder, "r+")
     for name, values in arrays.items():
-        group.create_array(f"{_SAMPLES}{token}/{name}", data=values.cpu().numpy(), overwrite=True)
+        opened.create_array(f"{_SAMPLES}{token}/{name}", data=values.cpu().numpy(), overwrite=True)
 
 
 def get_samples(store: KernelStore, token: str, name: str) -> npt.NDArray[Any]:
-    return np.asarray(zarr().open_group(store.folder, mode="r")[f"{_SAMPLES}{token}/{name}"][:])
+    return np.asarray(group(store.folder, "r")[f"{_SAMPLES}{token}/{name}"][:])
 
 
 def drop_samples(store: KernelStore, token: str) -> None:
-    shutil.rmtree(store.folder / f"{_SAMPLES}{token}", ignore_errors=True)
+    remove_folder(store.folder / f"{_SAMPLES}{token}")
