@@ -106,7 +106,7 @@ def test_gaps_are_those_that_the_library_measures(studied, name):
 def test_the_design_is_the_library_s(studied, name):
     found, state = studied(name), STATES[name]
     net = nsd.Implicit(state.activation, state.var_a, state.var_b)
-    expected = nsd.design(net, tau0=found.design.tau0, match=state.kernel)
+    expected = nsd.design(net, tau0=found.design.tau0, family=state.family, match=state.kernel)
     assert found.design.family == expected.family
     u = torch.linspace(-3.0, 3.0, 50, dtype=torch.float64)
     for ours, theirs in zip(found.design.explicit.layers, expected.explicit.layers, strict=True):

@@ -87,7 +87,8 @@ def _error(explicit, pairs):
     i, j = pairs.first, pairs.second
     off, _ = dual_map(phi, norms[i], norms[j], pairs.rho * norms[i] * norms[j])
     on, _ = dual_map(phi, norms, norms, norms.square())
-    return float(torch.linalg.vector_norm(pairs.weighted(off, on) - pairs.target))
+    kernel = torch.cat([off, on]) * pairs.weights["conjugate"]
+    return float(torch.linalg.vector_norm(kernel - pairs.targets["conjugate"]))
 
 
 def test_both_kernels_with_one_network(digits):
@@ -172,7 +173,7 @@ def test_bad_choices(mixture):
     net = nsd.Implicit("tanh", 0.2)
     with pytest.raises(BadInput, match="1 or 2 hidden layers"):
         Fitted(3)
-    with pytest.raises(BadInput, match="family must be one of"):
+    with pytest.raises(BadInput, match="family must be a word"):
         nsd.design(net, mixture, family=None)
     with pytest.raises(BadInput, match="no match 'all'"):
         nsd.design(net, mixture, match="all")

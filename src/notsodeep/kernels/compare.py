@@ -13,6 +13,7 @@ from notsodeep.linalg.operators import SymmetricOperator
 
 Matrix = Array | SymmetricOperator
 _LARGEST = 1e140
+_SAME = 1e-14
 
 
 def relative_gap(reference: Matrix, other: Matrix) -> float:
@@ -53,14 +54,18 @@ def best_scaled_gap(reference: Matrix, other: Matrix) -> tuple[float, float]:
         raise BadInput("One of the kernels is zero, so no factor takes one to the other.")
     middle = float((a * b).sum() / b.square().sum())
     norm = spectral_norm(a)
-    # The norm is convex in c; the least-squares factor is within a few per cent of its minimum.
+    gap = spectral_norm(a - middle * b) / norm
+    # The norm is convex in c, and ‖A − cB‖ ≤ ‖A − mB‖ keeps |c − m| ‖B‖ below twice that.
+    reach = 2.0 * gap * norm / spectral_norm(b)
+    if reach <= _SAME * abs(middle):
+        return gap, middle
     found = minimize_scalar(
         lambda c: spectral_norm(a - c * b) / norm,
-        bounds=sorted((0.5 * middle, 2.0 * middle)),
+        bounds=(middle - reach, middle + reach),
         method="bounded",
-        options={"xatol": 1e-4 * abs(middle)},
+        options={"xatol": 1e-3 * reach},
     )
-    return float(found.fun), float(found.x)
+    return (float(found.fun), float(found.x)) if found.fun < gap else (gap, middle)
 
 
 def _dense_pair(reference: Matrix, other: Matrix) -> tuple[Tensor, Tensor]:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from notsodeep.activations.wrappers import Scaled
+from notsodeep.activations.combination import combined
 from notsodeep.errors import BadInput, NotConverged
-from notsodeep.kernels.compare import relative_gap
-from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.names import Kernel, Match
 from notsodeep.matching.families import Family
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.gains import gained
 from notsodeep.matching.hermite import hermite_network
-from notsodeep.matching.pairs import MOST_SAMPLES, Pairs, imitation
+from notsodeep.matching.layers import TANGENT_WEIGHT
+from notsodeep.matching.pairs import COMPUTE, MOST_SAMPLES, Pairs, imitation
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate
 from notsodeep.matching.solve import matching
@@ -27,7 +27,6 @@ from notsodeep.runtime.threads import shared
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars
 
-COMPUTE: dict[Kernel, Callable[..., Tensor]] = {Kernel.CONJUGATE: conjugate_kernel, Kernel.TANGENT: tangent_kernel}
 _FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
 _TIE = 1.05
 _EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
@@ -88,8 +87,10 @@ class Task:
         exact = {kernel: COMPUTE[kernel](self.net, self.split.judged, tau0=self.tau0) for kernel in self.match.kernels}
         judged = []
         for one in proposed:
-            gaps = [relative_gap(exact[kernel], COMPUTE[kernel](one.explicit, self.split.judged)) for kernel in exact]
-            judged.append(replace(one, gap=max(gaps)))
+            gaps = {kernel: relative_gap(exact[kernel], COMPUTE[kernel](one.explicit, self.split.judged)) for kernel in exact}
+            if len(gaps) > 1:
+                gaps[Kernel.TANGENT] *= TANGENT_WEIGHT
+            judged.append(replace(one, gap=max(gaps.values())))
         judged.sort(key=lambda one: one.gap)
         ties = [one for one in judged if one.gap <= _TIE * judged[0].gap]
         first = min(ties, key=lambda one: (one.explicit.depth, not one.matched, one.gap))
@@ -97,8 +98,8 @@ class Task:
 
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
-        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.split.fitted, self.tau0))
-        return self._gained(Candidate(str(family), explicit, optimum=optimum))
+        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
+        return self._gained(Candidate(str(family), self._calibrated(explicit), optimum=optimum))
 
     def _fitted(self, family: Fitted) -> Iterator[Candidate]:
         try:
@@ -125,15 +126,17 @@ class Task:
 
     def _scaled(self, depth: int) -> Iterator[Candidate]:
         """The DEQ's activation in every layer, times its best factor on the fitted half: the simplest rival."""
-        some = self.split.fitted[:_MOST_FOR_GAINS]
-        exact = COMPUTE[self.match.scalars](self.net, some, tau0=self.tau0)
         for layers in range(1, depth + 1):
             plain = Explicit([self.net.phi] * layers).centred(self.tau0)
-            kernel = COMPUTE[self.match.scalars](plain, some)
-            factor = float((exact * kernel).sum() / kernel.square().sum())
-            if factor > 0.0:
-                *below, last = plain.layers
-                yield self._gained(Candidate("scaled", Explicit([*below, Scaled(last, math.sqrt(factor))])))
+            yield self._gained(Candidate("scaled", self._calibrated(plain)))
+
+    def _calibrated(self, explicit: Explicit) -> Explicit:
+        """The network with its last layer scaled so that the kernel is nearest in operator norm on the fitted samples: a fit of
+        entries leaves a little in the leading direction, which counts most there."""
+        compute, some = COMPUTE[self.match.scalars], self.split.fitted[:MOST_SAMPLES]
+        _, factor = best_scaled_gap(compute(self.net, some, tau0=self.tau0), compute(explicit, some))
+        *below, last = explicit.layers
+        return Explicit([*below, combined([(math.sqrt(max(factor, 0.0)), last)])], explicit.gains)
 
     def _gained(self, one: Candidate) -> Candidate:
         """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""

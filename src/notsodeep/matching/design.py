@@ -14,11 +14,12 @@ from notsodeep.errors import BadInput, NoMatch
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.names import Kernel, Match, as_kernel, as_match
-from notsodeep.matching.candidates import COMPUTE, Split, Task
+from notsodeep.matching.candidates import Split, Task
 from notsodeep.matching.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.gains import gained
 from notsodeep.matching.hermite import hermite_network
+from notsodeep.matching.pairs import COMPUTE
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate, Design, Measured
 from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matching, nearest
@@ -80,7 +81,7 @@ def design(
         raise BadInput(f"design() starts from an Implicit network, got {type(net).__name__}.")
     wanted = as_match(match)
     if not isinstance(family, str | Fitted):
-        raise BadInput(f"family must be one of {', '.join(_NAMES)}, or nsd.Fitted(…); got {shown(family)}.")
+        raise BadInput(f"family must be a word, one of {', '.join(_NAMES)}, or a Fitted(…); got {shown(family)}.")
     data = None if x is None else samples(x)
     radius = norm(tau0) if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
     _check_centred(net, radius)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import least_squares
 
-from notsodeep.activations import Activation, ActivationLike, activation
+from notsodeep.activations import Activation, ActivationLike, Rectifier, activation
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.arguments import shown
 from notsodeep.errors import BadInput
+from notsodeep.kernels.names import Kernel
 from notsodeep.matching.layers import LINE, Atom, Layers, atoms
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.result import Optimum
 from notsodeep.matching.semidefinite import Minimum, nearest_semidefinite
-from notsodeep.matching.series import paired
+from notsodeep.matching.series import entries
 from notsodeep.theory.architecture import Explicit
 
 STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
 # large weights that cancel. The proof of optimality does without them only where they are lost in rounding.
 _USED, _PROVEN = 1e-7, 1e-10
+_ENOUGH, _SECOND = 5e-4, 0.7  # the error above which a layer takes φ twice, and the stretch at which the second one starts
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Fitted:
     Args:
         depth: 1 or 2 hidden layers.
         dictionary: Activations; by default the line x and the DEQ's own φ(b x), for b = .5, .8, 1, 1.2, 1.6 in one layer,
-            for the best b in each of two.
+            for the best b in each of two, or the best two where one is not near enough.
 
     Raises:
         BadInput: Another depth, or a dictionary that is empty, repeats an activation or holds none.
@@ -52,20 +55,26 @@ class Fitted:
         return "fitted" if self.depth == 1 else "fitted:2"
 
     def of(self, phi: Activation, pairs: Pairs) -> tuple[Explicit, Optimum | None]:
-        """The network for a DEQ of activation φ, and the proof of how near any of one layer can be."""
-        if self.depth == 1:
+        """The network for a DEQ of activation φ, and of one layer, for the conjugate kernel, the proof of how near."""
+        if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE]:
             given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, b) for b in STRETCHES))
             return one_layer(given, pairs)
-        if self.dictionary is None:
-            return two_layers(Layers(atoms((phi, LINE), pairs, free=True), 2, pairs)), None
-        return two_layers(Layers(atoms(self.dictionary, pairs), 2, pairs)), None
+        if self.dictionary is not None:
+            return nearest(Layers(atoms(self.dictionary, pairs), self.depth, pairs))[0], None
+        explicit, error = nearest(Layers(atoms((phi, LINE), pairs, free=True), self.depth, pairs))
+        if error > _ENOUGH and not isinstance(phi, Rectifier):
+            two = stretched(phi, _SECOND)
+            richer, less = nearest(Layers(atoms((phi, two, LINE), pairs, free=True), self.depth, pairs))
+            explicit = richer if less < error else explicit
+        return explicit, None
 
 
 def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit, Optimum]:
     """σ = Σ_k w_k ψ_k nearest to the pairs' kernel: a start from the semidefinite minimum, then least squares on w."""
     parts = atoms(dictionary, pairs)
     forms, at_tau0 = _forms(parts, pairs)
-    target, diagonal = pairs.target.numpy(), np.zeros(len(pairs.target))
+    target = pairs.targets[Kernel.CONJUGATE].numpy()
+    diagonal = np.zeros(len(target))
     diagonal[len(pairs.first) :] = 1.0
     powers = at_tau0.diagonal().copy()
     if not (powers > 0.0).all():
@@ -78,13 +87,15 @@ def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit,
     return Explicit([layer]).centred(pairs.tau0), Optimum(error, min(minima[0].bound, error), minima[1].rank)
 
 
-def two_layers(layers: Layers) -> Explicit:
-    """The nearest of the fits from two starts: the first atom in both layers, and mostly the last one before it."""
-    count = len(layers.parts)
-    first, mixed = np.eye(count)[0], np.full(count, 0.2 / max(count - 1, 1))
-    mixed[-1] = 0.8
-    fits = [layers.fit(layers.start(*start)) for start in ((first, first), (mixed, 0.9 * first + 0.1 * mixed))]
-    return layers.network(min(fits, key=lambda fit: fit[1])[0])
+def nearest(layers: Layers) -> tuple[Explicit, float]:
+    """The nearest of the fits from three starts, and its error: the first atom in every layer, and mostly the last before it or
+    behind it."""
+    unit = np.eye(len(layers.parts))
+    first, mixed = 0.9 * unit[0] + 0.1 * unit[-1], 0.2 * unit[0] + 0.8 * unit[-1]
+    starts = ([unit[0], unit[0]], [mixed, first], [first, mixed])
+    fits = [layers.fit(layers.start(*start[-layers.depth :])) for start in starts]
+    unknowns, error = min(fits, key=lambda fit: fit[1])
+    return layers.network(unknowns), error
 
 
 def _dictionary(given: Sequence[ActivationLike]) -> tuple[Activation, ...]:
@@ -104,15 +115,17 @@ def _forms(parts: Sequence[Atom], pairs: Pairs) -> tuple[np.ndarray, np.ndarray]
     for part in parts:
         one = part.series(pairs.taus)
         one[:, 0] -= one[-1, 0].clone()
-        if not bool(torch.isfinite(one).all()):
+        if not bool(torch.isfinite(one[:, :-1]).all()):
             raise BadInput(f"{part.phi} is not finite on the data, so it cannot stand in a dictionary.")
         numbers.append(one.T.contiguous())
-    forms = np.empty((len(parts), len(parts), len(pairs.target)))
+    weights = pairs.weights[Kernel.CONJUGATE]
+    forms = np.empty((len(parts), len(parts), len(weights)))
     for k, one in enumerate(numbers):
         for m, other in enumerate(numbers[: k + 1]):
-            left, right = (paired(a[:, pairs.first], b[:, pairs.second], pairs.rho) for a, b in ((one, other), (other, one)))
-            forms[k, m] = forms[m, k] = pairs.weighted(0.5 * (left + right), (one * other).sum(0)[:-1]).numpy()
-    last = torch.stack([one[:, -1] for one in numbers])
+            both: Any = sum(entries(a[:, pairs.first], b[:, pairs.second], pairs.rho) for a, b in ((one, other), (other, one)))
+            diagonal = (one * other)[:-1].sum(0)[:-1]
+            forms[k, m] = forms[m, k] = (torch.cat([0.5 * both, diagonal]) * weights).numpy()
+    last = torch.stack([one[:-1, -1] for one in numbers])
     return forms, (last @ last.T).numpy()
 
 

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares
+from scipy.optimize import least_squares, nnls
 from torch import Tensor
 
 from notsodeep.activations import Activation, Rectifier
 from notsodeep.activations.combination import combined, stretched
+from notsodeep.kernels.names import Kernel
 from notsodeep.matching.pairs import Pairs
-from notsodeep.matching.series import Line, Series, paired
+from notsodeep.matching.series import Line, Series, entries, slopes
 from notsodeep.theory.architecture import Explicit
 
 LINE = Rectifier(1.0, 1.0)
@@ -23,6 +24,7 @@ _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's de
 _LARGEST = 8.0  # weight: layers of larger ones cancel
 _MOST_STEPS = 100
 _SMOOTH_TERMS, _KINKED_TERMS = 32, 64
+TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Layers:
         return np.array([number for weights in layers for number in (*weights, *free)])
 
     def fit(self, start: np.ndarray) -> tuple[np.ndarray, float]:
-        """The unknowns nearest to the pairs' kernel, by least squares from a start, and their relative Frobenius error."""
+        """The unknowns nearest to the pairs' kernels, by least squares from a start, and their error."""
         edges = [_LARGEST] * len(self.parts) + [math.log(_STRETCHES[1])] * sum(part.free for part in self.parts)
         bounds = np.array(edges * self.depth)
         start = np.clip(start, -0.99 * bounds, 0.99 * bounds)
@@ -79,23 +81,44 @@ class Layers:
         return found.x, math.sqrt(2.0 * found.cost)
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
-        """The weighted differences of the network's kernel from the pairs' one, (N + n,)."""
-        i, j, taus, rho = self.pairs.first, self.pairs.second, self.pairs.taus, self.pairs.rho
+        """The weighted differences of the network's kernels from the pairs' ones, of the tangent kernel with the best gains.
+
+        As Θ = Σ_l g_l² Θ_l, these are its non-negative least squares.
+        """
+        conjugate, parts = self._kernels(unknowns, tangent=Kernel.TANGENT in self.pairs.targets)
+        found = []
+        for kernel, target in self.pairs.targets.items():
+            weights = self.pairs.weights[kernel]
+            if kernel == Kernel.CONJUGATE:
+                found.append((conjugate * weights - target).numpy())
+            else:
+                columns = torch.stack([part * weights for part in parts], dim=1).numpy()
+                squares, _ = nnls(columns, target.numpy())
+                found.append((columns @ squares - target.numpy()) * (TANGENT_WEIGHT if len(self.pairs.targets) > 1 else 1.0))
+        return np.concatenate(found)
+
+    def _kernels(self, unknowns: np.ndarray, tangent: bool) -> tuple[Tensor, list[Tensor]]:
+        """The conjugate kernel at the pairs and on the diagonal, (N + n,), and the parts Θ_1 … Θ_{L+1} of the tangent one."""
+        i, j, taus = self.pairs.first, self.pairs.second, self.pairs.taus
+        kernel = torch.cat([self.pairs.rho * taus[i] * taus[j], taus[:-1].square()])
+        parts: list[Tensor] = []
         for one in self._split(unknowns):
-            numbers, _ = self._centred(one, taus)
-            columns, power = numbers.T.contiguous(), numbers.square().sum(1)
-            entries = paired(columns[:, i], columns[:, j], rho)
-            taus = power.sqrt()
-            rho = (entries / (taus[i] * taus[j])).clamp(-1.0, 1.0)
-        errors: np.ndarray = (self.pairs.weighted(entries, power[:-1]) - self.pairs.target).numpy()
-        return errors
+            columns = self._centred(one, taus)[0].T.contiguous()
+            at = columns[:, i], columns[:, j], (kernel[: len(i)] / (taus[i] * taus[j])).clamp(-1.0, 1.0)
+            if tangent:
+                steep = slopes(columns, columns, 1.0)[:-1] / taus[:-1].square()
+                slope = torch.cat([slopes(*at) / (taus[i] * taus[j]), steep])
+                parts = [part * slope for part in (*parts, kernel)]
+            power = columns[:-1].square().sum(0)
+            kernel, taus = torch.cat([entries(*at), power[:-1]]), power.sqrt()
+        return kernel, [*parts, kernel]
 
     def network(self, unknowns: np.ndarray) -> Explicit:
         """The network, centred."""
         taus, layers = self.pairs.taus[-1:], []
         for one in self._split(unknowns):
             numbers, gain = self._centred(one, taus)
-            taus = numbers.square().sum(1).sqrt()
+            taus = numbers[:, :-1].square().sum(1).sqrt()
             weighted = zip(gain * one.weights, one.stretches, self.parts, strict=True)
             layers.append(combined((float(w), stretched(part.phi, float(b))) for w, b, part in weighted))
         return Explicit(layers).centred(self.pairs.tau0)
@@ -115,7 +138,7 @@ class Layers:
         for weight, stretch, part in zip(layer.weights, layer.stretches, self.parts, strict=True):
             numbers = numbers + weight * part.series(stretch * taus)
         numbers[:, 0] -= numbers[-1, 0].clone()
-        power = float(numbers[-1].square().sum().sqrt())
+        power = float(numbers[-1, :-1].square().sum().sqrt())
         gain = 1.0 if layer.last or power == 0.0 else self.pairs.tau0 / power
         return gain * numbers, gain
 

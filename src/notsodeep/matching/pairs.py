@@ -1,16 +1,19 @@
-"""A sample of pairs on which explicit networks are fitted to the kernel of a DEQ."""
+"""A sample of pairs on which explicit networks are fitted to the kernels of a DEQ."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from notsodeep.kernels.exact.kernels import conjugate_kernel
+from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.names import Kernel, Match
 from notsodeep.theory.architecture import Implicit
 
+COMPUTE: dict[Kernel, Callable[..., Tensor]] = {Kernel.CONJUGATE: conjugate_kernel, Kernel.TANGENT: tangent_kernel}
 MOST_SAMPLES = 400
 _MOST_PAIRS, _AS_MANY = 4000, 1000
 _FARTHEST = 30.0  # τ0: samples shorter or longer than this are left out of a fit
@@ -18,9 +21,9 @@ _FARTHEST = 30.0  # τ0: samples shorter or longer than this are left out of a f
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Pairs of samples with the entries of a DEQ's kernel.
+    """Pairs of samples with the entries of a DEQ's kernels there.
 
-    Errors are weighted as in the Frobenius norm of the kernel of 1,000 such samples, relative to the norm of that kernel.
+    Errors are weighted as in the Frobenius norm of a kernel of 1,000 such samples, relative to the norm of that kernel.
     """
 
     tau0: float
@@ -31,14 +34,14 @@ class Pairs:
     """Indices of the samples of each pair (N,)"""
     rho: Tensor
     """Their correlations x_i·x_j/(‖x_i‖‖x_j‖) (N,)"""
-    target: Tensor
-    """The kernel's entries at the pairs (N,), and on the diagonal (n,), both weighted: (N + n,)"""
-    weights: Tensor
+    targets: dict[Kernel, Tensor]
+    """Of each kernel that counts, the entries at the pairs and on the diagonal, weighted: (N + n,)"""
+    weights: dict[Kernel, Tensor]
     """Of all these"""
 
     @classmethod
-    def of(cls, net: Implicit, x: Tensor, tau0: float) -> Pairs:
-        """The pairs of at most 400 of the samples x (n, p), drawn with a seed, and the exact conjugate kernel at them."""
+    def of(cls, net: Implicit, x: Tensor, tau0: float, match: Match = Match.CONJUGATE) -> Pairs:
+        """The pairs of at most 400 of the samples x (n, p), drawn with a seed, and the exact kernels at them."""
         draw = torch.Generator().manual_seed(0)
         x = x[torch.randperm(len(x), generator=draw).to(x.device)].to(torch.float64).cpu()
         norms = torch.linalg.vector_norm(x, dim=1)
@@ -49,21 +52,20 @@ class Pairs:
             chosen = torch.randperm(len(first), generator=draw)[:_MOST_PAIRS]
             first, second = first[chosen], second[chosen]
         rho = ((some[first] * some[second]).sum(1) / (norms[first] * norms[second])).clamp(-1.0, 1.0)
-        kernel = conjugate_kernel(net, some, tau0=tau0)
-        target = torch.cat([kernel[first, second], kernel.diagonal()])
         off, on = math.sqrt(_AS_MANY * (_AS_MANY - 1) / max(len(first), 1)), math.sqrt(_AS_MANY / n)
-        weights = torch.cat([torch.full_like(rho, off), torch.full_like(norms, on)])
-        weights = weights / torch.linalg.vector_norm(weights * target)
-        return cls(tau0, norms, first, second, rho, target * weights, weights)
+        plain = torch.cat([torch.full_like(rho, off), torch.full_like(norms, on)])
+        targets, weights = {}, {}
+        for kernel in match.kernels:
+            matrix = COMPUTE[kernel](net, some, tau0=tau0)
+            target = torch.cat([matrix[first, second], matrix.diagonal()])
+            weights[kernel] = plain / torch.linalg.vector_norm(plain * target)
+            targets[kernel] = target * weights[kernel]
+        return cls(tau0, norms, first, second, rho, targets, weights)
 
     @property
     def taus(self) -> Tensor:
         """‖x_i‖ and, last, τ0: (n + 1,)."""
         return torch.cat([self.norms, self.norms.new_tensor([self.tau0])])
-
-    def weighted(self, pairs: Tensor, diagonal: Tensor) -> Tensor:
-        """Entries of a kernel at the pairs and on the diagonal, weighted as `target` is."""
-        return torch.cat([pairs, diagonal]) * self.weights
 
 
 def imitation(x: Tensor, count: int) -> Tensor:

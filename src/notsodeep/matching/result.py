@@ -76,7 +76,8 @@ class Candidate:
     explicit: Explicit
     """The network"""
     gap: float = math.nan
-    """‖G* − Σ‖/‖G*‖ in operator norm on the samples that nothing was fitted to; of two kernels the larger"""
+    """‖G* − Σ‖/‖G*‖ in operator norm on samples that nothing was fitted to; of two kernels the larger, or a quarter of the
+    tangent one's"""
     matched: bool = False
     """Whether it has the four scalars that decide the kernel in high dimension"""
     optimum: Optimum | None = None

@@ -15,9 +15,10 @@ _NODES_PER_LOG, _FEWEST_NODES = 15.0, 24  # a Gaussian average is analytic in lo
 
 
 class Series:
-    """c_0(τ) … c_{K−1}(τ) of φ and, last, the root of what they miss of E[φ²(τξ)], by one Chebyshev series in log τ.
+    """c_0(τ) … c_{K−1}(τ) of φ, the root of what they miss of E[φ²(τξ)], and of what Σ k c_k² misses of τ²E[φ'²(τξ)].
 
-    With the last number in place of c_K, Σ_k c_k(τ_i) c_k(τ_j) ρ^k is exact at ρ = 1, and off by ρ^K of a small rest elsewhere.
+    They are held as one Chebyshev series in log τ. With the last numbers in place of c_K, Σ_k c_k(τ_i) c_k(τ_j) ρ^k and its
+    slope are exact at ρ = 1, and off by ρ^K of a small rest elsewhere.
 
     Args:
         phi: φ.
@@ -38,13 +39,15 @@ class Series:
         self._table = transform @ self._values(torch.exp(self._middle + self._half * angles.cos()))
 
     def _values(self, tau: Tensor) -> Tensor:
-        coefficients = hermite_coefficients(self.phi, tau, self.terms)
-        power = moments_of(self.phi, tau).gamma2
-        missed = (power - coefficients.square().sum(1)).clamp(min=0.0).sqrt()
-        return torch.cat([coefficients, missed[:, None]], dim=1)
+        coefficients, at = hermite_coefficients(self.phi, tau, self.terms), moments_of(self.phi, tau)
+        degrees = torch.arange(self.terms, dtype=tau.dtype)
+        missed = at.gamma2 - coefficients.square().sum(1)
+        missed_slope = tau.square() * at.q - (degrees * coefficients.square()).sum(1)
+        rest = torch.stack([missed, missed_slope], dim=1).clamp(min=0.0).sqrt()
+        return torch.cat([coefficients, rest], dim=1)
 
     def __call__(self, tau: Tensor) -> Tensor:
-        """The numbers at deviations τ (n,): (n, K + 1)."""
+        """The numbers at deviations τ (n,): (n, K + 2)."""
         angle = ((tau.log() - self._middle) / self._half).clamp(-1.0, 1.0).arccos()
         return torch.cos(angle[:, None] * self._degrees) @ self._table
 
@@ -56,15 +59,23 @@ class Line:
         self.terms = terms
 
     def __call__(self, tau: Tensor) -> Tensor:
-        numbers = tau.new_zeros(len(tau), self.terms + 1)
+        numbers = tau.new_zeros(len(tau), self.terms + 2)
         numbers[:, 1] = tau
         return numbers
 
 
-def paired(left: Tensor, right: Tensor, rho: Tensor) -> Tensor:
-    """Σ_k l_k r_k ρ^k of pairs, by Horner: left, right (K + 1, pairs)."""
+def entries(left: Tensor, right: Tensor, rho: Tensor | float) -> Tensor:
+    """E[φ(u)ψ(v)] = Σ_k l_k r_k ρ^k of pairs, by Horner, from the numbers (K + 2, pairs) of φ and ψ."""
+    *products, total = (left[:-1] * right[:-1]).unbind()
+    for product in reversed(products):
+        total = product + total * rho
+    return total
+
+
+def slopes(left: Tensor, right: Tensor, rho: Tensor | float) -> Tensor:
+    """τ_i τ_j E[φ'(u)ψ'(v)] = Σ_k k l_k r_k ρ^(k−1) of pairs, likewise."""
     products = left * right
     total = products[-1]
-    for product in reversed(products[:-1].unbind()):
-        total = torch.addcmul(product, total, rho)
+    for k in range(len(products) - 3, 0, -1):
+        total = k * products[k] + total * rho
     return total
