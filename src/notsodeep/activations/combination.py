@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -135,16 +136,10 @@ class Sum(Activation):
         return Mesh(torch.cat([mesh.edges for mesh in meshes]).unique(), kinks, _added(m.jumps for m in meshes), steepness)
 
     def __call__(self, x: Tensor) -> Tensor:
-        total = self.parts[0](x)
-        for part in self.parts[1:]:
-            total = total + part(x)
-        return total
+        return reduce(torch.add, (part(x) for part in self.parts))
 
     def derivative(self, x: Tensor) -> Tensor:
-        total = self.parts[0].derivative(x)
-        for part in self.parts[1:]:
-            total = total + part.derivative(x)
-        return total
+        return reduce(torch.add, (part.derivative(x) for part in self.parts))
 
     def __str__(self) -> str:
         text = str(self.parts[0])

@@ -145,15 +145,6 @@ def _smaller(a: Any, b: Any) -> Any:
     return a.clamp(max=b) if isinstance(b, float) else torch.minimum(a, b)
 
 
-def _clipped(u: Any, low: Any, high: Any) -> Any:
-    return torch.clamp(u, low, high)
-
-
-def _sigmoid_of_minus(a: Any, u: Any) -> Any:
-    """a/(1 + e^u), which never overflows so."""
-    return a * torch.sigmoid(-u)
-
-
 FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "tanh": (1, torch.tanh),
     "sinh": (1, torch.sinh),
@@ -177,8 +168,8 @@ FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "elu": (1, Elu()),
     "max": (2, _larger),
     "min": (2, _smaller),
-    "clip": (3, _clipped),
-    "clamp": (3, _clipped),
+    "clip": (3, torch.clamp),
+    "clamp": (3, torch.clamp),
 }
 """Name → number of arguments, and the function of tensors."""
 
@@ -232,7 +223,7 @@ class _Reader:
 
     def name(self, node: ast.Name) -> Part:
         if node.id == "x":
-            return _identity
+            return lambda x: x
         if node.id in _NUMBERS:
             return _NUMBERS[node.id]
         if node.id in FUNCTIONS:
@@ -246,8 +237,8 @@ class _Reader:
         if isinstance(node.op, ast.Pow):
             return self.power(node, left, right)
         power = _one_plus_exp(node.right)
-        if isinstance(node.op, ast.Div) and power is not None:
-            return self.applied(node, _sigmoid_of_minus, [left, self.part(power, depth)])
+        if isinstance(node.op, ast.Div) and power is not None:  # a/(1 + e^u), which never overflows so
+            return self.applied(node, lambda a, u: a * torch.sigmoid(-u), [left, self.part(power, depth)])
         if isinstance(node.op, ast.Div) and not isinstance(right, float):
             self.divisors.append((self.quoted(node), right))
         return self.applied(node, _OPERATORS[type(node.op)], [left, right])
@@ -308,10 +299,6 @@ def _difference(a: Part, b: Part) -> Function:
         return left - right + torch.zeros_like(x)
 
     return value
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
 
 
 def _one_plus_exp(node: ast.expr) -> ast.expr | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -15,50 +16,29 @@ from notsodeep.arguments import instance, number
 _ONE_FACTOR = re.compile(r"\w+|\[[^\[\]]*\]|(\w+|\[[^\[\]]*\])\([^()]*\)")
 
 
+def _of_inner(name: str) -> Any:
+    """The property of φ of this name."""
+    return property(lambda self: getattr(self.inner, name))
+
+
 @dataclass(frozen=True)
 class Wrapper(Activation):
     """What an affine change of φ's values leaves as it is."""
 
     inner: Activation
 
+    kinks = _of_inner("kinks")
+    jumps = _of_inner("jumps")
+    grading = _of_inner("grading")
+    half_wave = _of_inner("half_wave")
+    is_found_by_looking = _of_inner("is_found_by_looking")
+    degree = _of_inner("degree")
+    lipschitz = _of_inner("lipschitz")
+    lipschitz_is_estimate = _of_inner("lipschitz_is_estimate")
+    may_change = _of_inner("may_change")
+
     def __post_init__(self) -> None:
         instance(self.inner, Activation, "inner", "an Activation, as activation('relu') gives one")
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return self.inner.kinks
-
-    @property
-    def jumps(self) -> tuple[tuple[float, float], ...]:
-        return self.inner.jumps
-
-    @property
-    def grading(self) -> float | None:
-        return self.inner.grading
-
-    @property
-    def half_wave(self) -> float | None:
-        return self.inner.half_wave
-
-    @property
-    def is_found_by_looking(self) -> bool:
-        return self.inner.is_found_by_looking
-
-    @property
-    def degree(self) -> int | None:
-        return self.inner.degree
-
-    @property
-    def lipschitz(self) -> float:
-        return self.inner.lipschitz
-
-    @property
-    def lipschitz_is_estimate(self) -> bool:
-        return self.inner.lipschitz_is_estimate
-
-    @property
-    def may_change(self) -> bool:
-        return self.inner.may_change
 
     def mesh(self, reach: float) -> Mesh:
         return self.inner.mesh(reach)

@@ -33,8 +33,7 @@ class Capacitance:
     def inner(self) -> Tensor:
         """P, (r, r), made symmetric."""
         found: Tensor = torch.linalg.lu_solve(*self._factors, self.core)
-        symmetric: Tensor = 0.5 * (found + found.T)
-        return symmetric
+        return 0.5 * (found + found.T)
 
     def apply(self, b: Tensor) -> Tensor:
         """P b = (I + C G)⁻¹ C b for b (r, m)."""

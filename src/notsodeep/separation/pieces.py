@@ -150,8 +150,7 @@ def _stacked(layers: list[tuple[Array, Array]]) -> Units:
 
 
 def _array(weight: Tensor) -> Array:
-    found: Array = weight.detach().double().cpu().numpy()
-    return found
+    return weight.detach().double().cpu().numpy()
 
 
 def _bias(bias: Tensor | None, length: int) -> Array:
