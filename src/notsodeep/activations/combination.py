@@ -83,6 +83,8 @@ class Sum(Activation):
 
     parts: tuple[Activation, ...]
 
+    lipschitz_is_estimate = True
+
     def __post_init__(self) -> None:
         parts = tuple(self.parts) if isinstance(self.parts, list | tuple) else ()
         if not parts or not all(isinstance(part, Activation) for part in parts):
@@ -118,10 +120,6 @@ class Sum(Activation):
     def lipschitz(self) -> float:
         """An upper bound: the sum of those of the parts."""
         return sum(part.lipschitz for part in self.parts)
-
-    @property
-    def lipschitz_is_estimate(self) -> bool:
-        return True
 
     @property
     def may_change(self) -> bool:

@@ -10,13 +10,13 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from notsodeep.activations.base import Activation
+from notsodeep.activations.base import Activation, from_part
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
 from notsodeep.activations.formula_grammar import plain, read, refusal
 from notsodeep.activations.kinks import Function, rounded
 from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import NumericsWarning
 
 _REACH, _INTERVALS = 64.0, 1 << 14
 _VARIES_RTOL = 1e-12
@@ -36,6 +36,9 @@ class Formula(Activation):
 
     is_found_by_looking = True
     lipschitz_is_estimate = True
+    kinks = from_part("_found.kinks")
+    jumps = from_part("_found.jumps")
+    lipschitz = from_part("_found.lipschitz")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", plain(self.text))
@@ -44,18 +47,6 @@ class Formula(Activation):
     @cached_property
     def _found(self) -> Custom:
         return _looked_at(self.text)
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return self._found.kinks
-
-    @property
-    def jumps(self) -> tuple[tuple[float, float], ...]:
-        return self._found.jumps
-
-    @property
-    def lipschitz(self) -> float:
-        return self._found.lipschitz
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._found.function(x)
@@ -149,8 +140,7 @@ def _check_values(function: Function, text: str) -> None:
     places = torch.linspace(-_REACH, _REACH, _INTERVALS + 1, dtype=torch.float64)
     with torch.no_grad():
         values = function(places)
-    if not bool(torch.isfinite(values).all()):
-        raise _not_finite(text, "", places, values)
+    _check_finite(text, "", places, values)
     if float(values.max() - values.min()) <= _VARIES_RTOL * float(values.abs().max()):
         raise refusal(text, f"is {float(values[0]):.4g} for all x in [−64, 64]: write one that varies with x")
 
@@ -158,9 +148,7 @@ def _check_values(function: Function, text: str) -> None:
 def _check_slope(found: Custom, text: str) -> None:
     # Between round numbers, which may be kinks.
     places = torch.linspace(-_REACH, _REACH, _INTERVALS, dtype=torch.float64) + 1.0 / (_INTERVALS * math.pi)
-    slopes = found.derivative(places)
-    if not bool(torch.isfinite(slopes).all()):
-        raise _not_finite(text, "has a slope that ", places, slopes)
+    _check_finite(text, "has a slope that ", places, found.derivative(places))
 
 
 def _check_signs(text: str, jumps: list[float]) -> None:
@@ -178,10 +166,12 @@ def _check_signs(text: str, jumps: list[float]) -> None:
                 )
 
 
-def _not_finite(text: str, what: str, places: Tensor, values: Tensor) -> BadInput:
-    first = int(torch.nonzero(~torch.isfinite(values))[0])
-    place, value = float(places[first]), float(values[first])
-    return refusal(
+def _check_finite(text: str, what: str, places: Tensor, values: Tensor) -> None:
+    wrong = torch.nonzero(~torch.isfinite(values)).flatten()
+    if not len(wrong):
+        return
+    place, value = float(places[wrong[0]]), float(values[wrong[0]])
+    raise refusal(
         text,
         f"{what}is not finite at x = {place:.4g} ({value:g}): write one that is on [−64, 64], such as log(1 + abs(x)) for "
         "log(x), x/(1 + x**2) for 1/x or sigmoid(x) for 1/(1 + exp(-x))",

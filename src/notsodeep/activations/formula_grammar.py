@@ -64,8 +64,7 @@ _NOT_ARITHMETIC: dict[type[ast.expr], str] = {
 
 @dataclass(frozen=True)
 class Reading:
-    """What a text spells, with what of it is special where it is 0: a kink, what something is divided by, and what the sign
-    is taken of."""
+    """The value of a text, and its parts that matter where they are 0: kinks, divisors, and arguments of sign."""
 
     value: Part
     switches: list[Function]
@@ -185,9 +184,7 @@ class _Reader:
 
     def part(self, node: ast.expr, depth: int = 1) -> Part:
         if depth > _DEEPEST:
-            raise self.refusal(
-                node, f"is nested more than {_DEEPEST} deep: write fewer terms, or parentheses around groups of them"
-            )
+            raise self.refusal(node, f"is nested more than {_DEEPEST} deep: write fewer terms, or group them in parentheses")
         match node:
             case ast.Constant():
                 return self.number(node)

@@ -17,8 +17,7 @@ from notsodeep.arguments import number, positive
 class Rectifier(Activation):
     """φ(x) = positive·x for x > 0 and negative·x for x < 0: ReLU (1, 0), leaky ReLU (1, slope), |x| (1, −1), x (1, 1).
 
-    Written as α x + β |x| with α = (positive + negative)/2 and β = (positive − negative)/2, which is what the
-    closed forms use.
+    The closed forms use α x + β |x| with α = (positive + negative)/2 and β = (positive − negative)/2.
     """
 
     positive: float = 1.0

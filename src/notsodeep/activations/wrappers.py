@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 
-from notsodeep.activations.base import Activation
+from notsodeep.activations.base import Activation, from_part
 from notsodeep.activations.mesh import Mesh
 from notsodeep.arguments import instance, number
 
 # A name, or one call: what needs no brackets behind a factor.
 _ONE_FACTOR = re.compile(r"\w+|\[[^\[\]]*\]|(\w+|\[[^\[\]]*\])\([^()]*\)")
-
-
-def _of_inner(name: str) -> Any:
-    """The property of φ of this name."""
-    return property(lambda self: getattr(self.inner, name))
 
 
 @dataclass(frozen=True)
@@ -27,15 +21,15 @@ class Wrapper(Activation):
 
     inner: Activation
 
-    kinks = _of_inner("kinks")
-    jumps = _of_inner("jumps")
-    grading = _of_inner("grading")
-    half_wave = _of_inner("half_wave")
-    is_found_by_looking = _of_inner("is_found_by_looking")
-    degree = _of_inner("degree")
-    lipschitz = _of_inner("lipschitz")
-    lipschitz_is_estimate = _of_inner("lipschitz_is_estimate")
-    may_change = _of_inner("may_change")
+    kinks = from_part("inner.kinks")
+    jumps = from_part("inner.jumps")
+    grading = from_part("inner.grading")
+    half_wave = from_part("inner.half_wave")
+    is_found_by_looking = from_part("inner.is_found_by_looking")
+    degree = from_part("inner.degree")
+    lipschitz = from_part("inner.lipschitz")
+    lipschitz_is_estimate = from_part("inner.lipschitz_is_estimate")
+    may_change = from_part("inner.may_change")
 
     def __post_init__(self) -> None:
         instance(self.inner, Activation, "inner", "an Activation, as activation('relu') gives one")

@@ -20,8 +20,7 @@ Dual = tuple[Tensor, Tensor]
 def _rectifier(phi: Rectifier, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     """φ = αx + β|x|: α²λ + β²·(2/π)(R − τ_iτ_j + λ arcsin ρ), R = √(τ_i²τ_j² − λ²); the arc-cosine kernel for ReLU.
 
-    R − τ_iτ_j is −λ²/(R + τ_iτ_j). The angle is taken from the same root, so that near |ρ| = 1 the error of the root cancels
-    between the two terms.
+    R − τ_iτ_j is −λ²/(R + τ_iτ_j). The angle is taken from the same root, whose error then cancels near |ρ| = 1.
     """
     product = tau_i * tau_j
     weight = 2.0 / math.pi * phi.beta**2
