@@ -31,9 +31,7 @@ from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
 
-_SUBJECT = Subject(
-    "The equilibrium of the DEQ", " Or make the map contractive: a smaller var_a, or DEQ(well_posed='spectral')."
-)
+_SUBJECT = Subject("The equilibrium of the DEQ", " Or make the map contract: a smaller var_a, or DEQ(well_posed='spectral').")
 _SAMPLE = 4096  # entries of a weight that are compared to see whether it was trained
 
 

@@ -157,7 +157,7 @@ class EquivalentSums:
     @classmethod
     def of(cls, x: Any, y: Any, labels: Any = None) -> EquivalentSums:
         """One pass over x (an array, or `SampleBlocks`) and targets y; without `labels` (n,) all samples are one class."""
-        rows = x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)
+        rows = SampleBlocks.of(x)
         targets = y if isinstance(y, Targets) else Targets.of(y, len(rows))
         codes = _codes(labels, len(rows))
         p, m = rows.shape[1], targets.outputs
