@@ -42,13 +42,11 @@ class Job:
 class Pool:
     """Processes that each compute one call at a time.
 
-    A call over its budget, or that nobody waits for, is ended with its process, which is then replaced; so is an idle process
-    that has grown.
+    A call over its budget, or that nobody waits for, is ended with its process. That is replaced, as is an idle one that grew.
 
     Args:
         budget: Budget of each call.
-        workers: Number of processes; by default that of the cores, at least 4 so that long calls leave room for short ones, and
-            at most 8.
+        workers: Number of processes; by default that of the cores, but at least 4, as some calls are long, and at most 8.
         most_waiting: How many may wait for calls; more get `Stopped` at once.
         preload: Module imported by the process that workers are forked from.
     """
@@ -143,16 +141,12 @@ class Pool:
     def _assign(self) -> None:
         """Give calls to idle places: the one with the last call alike, else the one that worked last."""
         while self._queue and self._idle:
-            job = self._pick()
+            job = min(self._queue, key=lambda job: (job.urgency, job.number))  # of equally urgent ones the first
             self._queue.remove(job)
             place = next((p for p in reversed(self._idle) if p.alike == job.alike), self._idle[-1])
             self._idle.remove(place)
             place.alike = job.alike
             place.jobs.put(job)
-
-    def _pick(self) -> Job:
-        """The most urgent call, of equals the first."""
-        return min(self._queue, key=lambda job: (job.urgency, job.number))
 
     def done(self, place: _Place, job: Job) -> None:
         """Forget a finished call, and give its place the next one."""
