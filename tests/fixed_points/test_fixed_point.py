@@ -174,7 +174,7 @@ def test_a_vector_or_a_number_is_one_sample(shape):
         (lambda z: z, torch.zeros(3, 4).to(torch.float8_e4m3fn), "float8_e4m3fn.*computes nothing"),
         (lambda z: z, torch.zeros(3, 4).to_sparse(), r"layout sparse_coo.*to_dense\(\)"),
         (lambda z: z, torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "layout nested.*to_padded_tensor"),
-        (lambda z: z, torch.zeros(3, 4, device="meta"), "device meta.*holds no numbers"),
+        (lambda z: z, torch.zeros(3, 4, device="meta"), "device meta.*hold no numbers"),
         (lambda z: {"b": z["a"]}, {"a": Z0}, r"a dict of 1 tensor \('a'\), f returned a dict of 1 tensor \('b'\)"),
         (lambda: Z0, Z0, "f is called with the state alone, and does not take that: .*takes 0 positional"),
         (lambda z, x: z + x, Z0, r"does not take that: .*missing 1 .*lambda z: f\(z, x\)"),

@@ -150,7 +150,7 @@ def stretched(phi: Activation, stretch: float) -> Activation:
     """φ(stretch·x) in its plainest form: that of a rectifier, hard tanh or polynomial is one of its own kind.
 
     Raises:
-        BadInput: φ is no Activation, or the stretch not a number above 0.
+        BadInput: φ is not an Activation, or the stretch not a number above 0.
     """
     instance(phi, Activation, "phi", _WANTED)
     stretch = positive(stretch, "stretch")
@@ -181,7 +181,7 @@ def combined(weighted: Iterable[tuple[float, Activation]]) -> Activation:
         weighted: Pairs (w_k, φ_k).
 
     Raises:
-        BadInput: What is given are no such pairs.
+        BadInput: The parts are not such pairs.
     """
     try:
         pairs = [(weight, phi) for weight, phi in weighted]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from notsodeep.activations.base import Activation, from_part
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
-from notsodeep.activations.formula_grammar import plain, read, refusal
+from notsodeep.activations.formula_grammar import Reading, plain, refusal
 from notsodeep.activations.kinks import Function, rounded
 from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of
@@ -74,7 +74,7 @@ class Formula(Activation):
 def expression(text: str) -> Formula:
     """The activation of an expression in x: + − * / **, numbers, pi, e and functions, such as "max(x, 0) - 0.1*x".
 
-    What is no such expression, or is not finite on [−64, 64], is refused.
+    A text that is not such an expression, or not finite on [−64, 64], raises BadInput.
     """
     formula = Formula(text)
     if said := doubt(formula.text):
@@ -84,7 +84,7 @@ def expression(text: str) -> Formula:
 
 @lru_cache(_KEPT)
 def _looked_at(text: str) -> Custom:
-    reading = read(text)
+    reading = Reading(text)
     value = reading.value
     if isinstance(value, float):
         raise refusal(text, f"is the number {value:g} whatever x is: write an expression in x, such as x*tanh(x)")
@@ -99,7 +99,7 @@ def _looked_at(text: str) -> Custom:
 
 
 def _kinks(function: Function, switches: list[Function]) -> list[float]:
-    """Those seen on a grid, and those that are too slight to be seen beside a large slope elsewhere."""
+    """Those seen on a grid, and those too slight to be seen where the slope is large elsewhere."""
     kinks = list(find_kinks(function))
     for switch in switches:
         places = _zeros(switch)
@@ -153,7 +153,7 @@ def _check_slope(found: Custom, text: str) -> None:
 
 def _check_signs(text: str, jumps: list[float]) -> None:
     """`BadInput` where sign(u) jumps because u, which is never 0 there, is nearer to 0 than float64 can tell."""
-    for part, inner in read(text).signs:
+    for part, inner in Reading(text).signs:
         for place in jumps:
             step = 1e-6 * max(1.0, abs(place))
             with torch.no_grad():

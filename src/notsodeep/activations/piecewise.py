@@ -76,7 +76,7 @@ class Rectifier(Activation):
         return f"{choice}({self.positive:.6g}·x, {self.negative:.6g}·x)"
 
 
-def Relu() -> Rectifier:  # noqa: N802 (reads like the classes beside it)
+def Relu() -> Rectifier:  # noqa: N802 (reads like the classes next to it)
     """max(x, 0)."""
     return Rectifier(1.0, 0.0)
 

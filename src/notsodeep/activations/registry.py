@@ -67,7 +67,7 @@ def activation(spec: ActivationLike) -> Activation:
         return _named(spec)
     if callable(spec):
         return custom(spec)
-    raise BadInput(f"{shown(spec)} is no activation; pass a name, an expression in x, an Activation or a torch function.")
+    raise BadInput(f"{shown(spec)} is not an activation; pass a name, an expression in x, an Activation or a function.")
 
 
 def _named(spec: str) -> Activation:

@@ -69,7 +69,7 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
         what = "it asks for more memory than there is" if isinstance(error, MemoryError) else what
         raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
     if array.dtype.kind not in "fiub":
-        raise BadInput(f"{str(path)!r} holds {array.dtype}, not numbers. Name a column of labels: labels=…; drop other words.")
+        raise BadInput(f"{str(path)!r} holds {array.dtype}, not numbers. If a column holds labels: labels=…; drop other words.")
     if array.ndim != 2:
         raise BadInput(
             f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features). Save it as "
@@ -241,7 +241,7 @@ def _check_npy(content: bytes, name: str, limits: Limits) -> None:
     """Raises BadInput unless this is a whole .npy file of a matrix of real numbers within the limits."""
     header = npy_header(io.BytesIO(content), _NPY_HEADER)
     if header is None:
-        raise BadInput(f"{name!r} is no .npy file of numbers; write it with numpy.save.")
+        raise BadInput(f"{name!r} is not a .npy file of numbers; write it with numpy.save.")
     shape, dtype, start = header
     if dtype.kind not in "fiub":
         raise BadInput(f"{name!r} holds {_short(str(dtype))}, not real numbers; save an array of floats or integers.")
@@ -309,7 +309,7 @@ def _cells(line: str, delimiter: str, where: str) -> int:
         if '"' in line:
             raise BadInput(f"{where} has a quotation mark inside a cell or one that is not closed; remove it.")
     if len(line) - line.rfind(delimiter) - 1 > _LAST_CELL:
-        raise BadInput(f"{where} ends in a cell of more than {_LAST_CELL} characters, which is no number and no label.")
+        raise BadInput(f"{where} ends in a cell of more than {_LAST_CELL} characters, which is neither a number nor a label.")
     return line.count(delimiter) + 1
 
 

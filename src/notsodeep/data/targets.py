@@ -129,7 +129,7 @@ def class_indices(y: Tensor, outputs: int) -> Tensor:
         raise BadInput(f"y holds whole numbers of shape {tuple(y.shape)}: classes are one number per sample, (n,).")
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= outputs:
-        raise BadInput(f"y holds class {low if low < 0 else high}; the network's {outputs} outputs are for 0 … {outputs - 1}.")
+        raise BadInput(f"y holds class {low if low < 0 else high}; the network has {outputs} outputs, for 0 … {outputs - 1}.")
     return y.long()
 
 

@@ -161,12 +161,8 @@ class DEQFeatures(_Deq, _Features):
     """z* of a DEQ with random weights: features whose inner products approach its conjugate kernel as the width grows.
 
     Args:
-        activation: φ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a².
-        var_b: σ_b²; 1 − σ_a² by default.
+        activation, var_a, var_b, standardise, random_state: As in `DEQClassifier`.
         width: The number of features.
-        standardise: Whether to centre X and divide it by its root mean square norm.
-        random_state: The seed of the weights.
     """
 
 

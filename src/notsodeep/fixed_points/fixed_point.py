@@ -113,7 +113,7 @@ def _exported(step: StateMap, z0: Any, plan: Plan, keep: tuple[int, ...]) -> Sol
     """The solution in an exported graph."""
     if keep:
         raise BadInput(
-            f"keep={keep!r} returns states of a loop, and a graph has none: leave it out where torch.compiler.is_exporting()."
+            f"keep={keep!r} returns states of a loop, which no graph has: leave keep out where torch.compiler.is_exporting()."
         )
     plan = replace(plan, tol=plan.tolerance(step.layout.dtype))
     solution = solve_in_graph(step.image, z0, step.layout.axes, plan)
@@ -165,7 +165,7 @@ def implicit_gradient(
     if flag(throw, "throw") and found.reason is not Reason.converged:
         kind = "relative residual" if found.relative else "residual"
         raise NotConverged(
-            f"z_star is no solution of z = f(z): its {kind} is {float(found.residuals[0].max()):.2e}, the tolerance "
+            f"z_star does not solve z = f(z): its {kind} is {float(found.residuals[0].max()):.2e}, the tolerance "
             f"{found.tol:.1e}. Solve it further, pass the tol that it was solved to, or throw=False to take it as it is.",
             residual=found.residual,
             steps=found.evaluations,
@@ -198,7 +198,7 @@ class StateMap:
         wrong = [tuple(x.shape) for x in self.inputs if not x.ndim or x.shape[0] != self.layout.samples]
         if wrong:
             raise BadInput(
-                f"inputs have one row for each of the {self.layout.samples} samples, got shape {wrong[0]}. Others go into args."
+                f"inputs have one row for each sample, and the state has {self.layout.samples}; {wrong[0]} belongs into args."
             )
 
     def __call__(self, z: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ def spectral_radius(
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
     if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
-        warn(f"The {layout.samples} rows of the state depend on each other: they have one spectral radius. Pass samples=0.")
+        warn(f"The {layout.samples} rows of the state depend on each other: one sample, one spectral radius. Pass samples=0.")
         layout = StateLayout.of(z, 0)
 
     start = _normal(graph.z, torch.Generator().manual_seed(0) if generator is None else generator)

@@ -135,7 +135,7 @@ def _require_usable(leaf: Tensor) -> None:
             "z0.to_padded_tensor(0.0) for samples of different lengths."
         )
     if leaf.is_meta:
-        raise BadInput("A state on the device meta holds no numbers: write torch.zeros_like(z0, device='cpu').")
+        raise BadInput("On the device meta tensors hold no numbers: write torch.zeros_like(z0, device='cpu').")
 
 
 def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:

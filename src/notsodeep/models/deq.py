@@ -172,7 +172,7 @@ class DEQ(nn.Module):
             rows: How many at a time; all by default.
 
         Raises:
-            BadInput: `x` does not fit the DEQ, or `rows` is no whole number from 1 on.
+            BadInput: `x` does not fit the DEQ, or `rows` is not a whole number from 1 on.
         """
         x = module_input(x, self.in_features, self.B, "DEQ").reshape(-1, self.in_features)
         for part in x.split(len(x) if rows is None else count(rows, "rows")):

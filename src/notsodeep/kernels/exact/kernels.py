@@ -62,9 +62,8 @@ def tangent_kernel(
     """The tangent kernel Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩ over all weights of the infinitely wide f = aᵀz.
 
     Args:
-        net, x, x2, tau0: As for `conjugate_kernel`.
+        net, x, x2, tau0, out: As for `conjugate_kernel`.
         readout: "features" for Θ, or "preactivation" for K = Λ/(1 − σ_a² Q), which [ling2024] calls Implicit-NTK.
-        out: Where to write the tiles: a tensor, a numpy array or memory map, or a Zarr array of the kernel's shape.
 
     Returns:
         The kernel, (n, n) or (n, n2), of the type of x; or `out`, where given.

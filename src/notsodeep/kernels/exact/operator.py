@@ -162,7 +162,7 @@ class TiledKernel:
     def preconditioner(self, choice: Preconditioning | None = None) -> Preconditioner:
         """The preconditioner of this operator; `SharpNystrom()` by default."""
         if choice is not None and (isinstance(choice, type) or not hasattr(choice, "of")):
-            raise BadInput(f"preconditioner = {choice!r}; expected Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank).")
+            raise BadInput(f"preconditioner = {choice!r}: choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank).")
         return (SharpNystrom() if choice is None else choice).of(self)
 
     def solve(

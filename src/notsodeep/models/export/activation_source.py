@@ -227,7 +227,7 @@ def _statements(text: str) -> Expression | str:
         if isinstance(statement, ast.Return) and statement.value is not None:
             return _shortened(ast.unparse(statement.value), lines)
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
-            return "a statement that is no assignment"
+            return "a statement that is not an assignment"
         if isinstance(statement.value, ast.Constant) and statement.value.value is None:
             continue  # torch.fx frees values that are no longer used
         known |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}

@@ -72,7 +72,7 @@ def to_onnx(
     _require_packages()
     target, check = checked_path(path), flag(check, "check")
     if not isinstance(module, nn.Module):
-        raise BadInput(f"to_onnx takes a torch module, got {type(module).__name__}: a function goes into a module's forward.")
+        raise BadInput(f"to_onnx takes a torch module, got {type(module).__name__}: functions go into an nn.Module's forward.")
     inputs, dtype = _own_example(module) if example is None else _given_example(module, example)
     size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
     if size > _LARGEST:

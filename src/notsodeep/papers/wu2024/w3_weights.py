@@ -130,12 +130,11 @@ class _Arrival:
 
     def look(self, step: int, stack: Stack) -> bool:
         """Note the networks that have arrived; True where training may stop."""
-        if step % _LOOK_EVERY or None not in self.steps:
-            return self.level < RESOLVED and None not in self.steps
-        there: Tensor = evaluate(stack, self.samples.x_test, self.samples.y_test) <= self.level
-        for index in (k for k, reached in enumerate(there.tolist()) if reached and self.steps[k] is None):
-            self.steps[index] = step
-            self.weights[index] = float(largest_weights(stack)[index])
+        if step % _LOOK_EVERY == 0 and None in self.steps:
+            there: Tensor = evaluate(stack, self.samples.x_test, self.samples.y_test) <= self.level
+            for index in (k for k, reached in enumerate(there.tolist()) if reached and self.steps[k] is None):
+                self.steps[index] = step
+                self.weights[index] = float(largest_weights(stack)[index])
         return self.level < RESOLVED and None not in self.steps
 
 
