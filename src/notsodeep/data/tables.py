@@ -246,7 +246,7 @@ def _check_npy(content: bytes, name: str, limits: Limits) -> None:
     if dtype.kind not in "fiub":
         raise BadInput(f"{name!r} holds {_short(str(dtype))}, not real numbers; save an array of floats or integers.")
     if any(length < 0 or isinstance(length, bool) for length in shape):
-        raise BadInput(f"{name!r} declares the shape {_short(str(shape))}; lengths start at 0. Write it with numpy.save.")
+        raise BadInput(f"{name!r} declares the shape {_short(str(shape))}; lengths are from 0 on. Write it with numpy.save.")
     if len(shape) != 2:
         raise BadInput(
             f"{name!r} holds an array of shape {_short(str(shape))}; expected (samples, features). Save x.reshape(len(x), -1)."
