@@ -141,12 +141,16 @@ class Pool:
     def _assign(self) -> None:
         """Give calls to idle places: the one with the last call alike, else the one that worked last."""
         while self._queue and self._idle:
-            job = min(self._queue, key=lambda job: (job.urgency, job.number))  # of equally urgent ones the first
+            job = self._pick()
             self._queue.remove(job)
             place = next((p for p in reversed(self._idle) if p.alike == job.alike), self._idle[-1])
             self._idle.remove(place)
             place.alike = job.alike
             place.jobs.put(job)
+
+    def _pick(self) -> Job:
+        """The most urgent call, of equals the first."""
+        return min(self._queue, key=lambda job: (job.urgency, job.number))
 
     def done(self, place: _Place, job: Job) -> None:
         """Forget a finished call, and give its place the next one."""
