@@ -13,8 +13,7 @@ from typing import Any
 def lazy(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The `__getattr__`, `__dir__` and `__all__` of a package whose imports stand under ``if TYPE_CHECKING:``.
 
-    Type checkers, editors and the documentation read those imports. At run time each is made when its name is first used, so
-    importing the package costs nothing.
+    Type checkers, editors and the documentation read those imports. At run time each is made when its name is first used.
 
     Args:
         package: The `__name__` of the package.

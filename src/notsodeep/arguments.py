@@ -73,7 +73,8 @@ def number(value: Any, name: str, hint: str = "") -> float:
 
 def numbers(values: Any, name: str, least: float = -math.inf) -> tuple[float, ...]:
     """`values` as finite floats ≥ `least`; there must be at least one."""
-    if isinstance(values, str | bytes | dict) or not isinstance(values, Iterable) or _has_no_entries(values):
+    opaque = not _is_dense(values) if isinstance(values, Tensor) else isinstance(values, str | bytes | dict)
+    if opaque or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise BadInput(f"{name} = {shown(values)} must be several numbers, as in {name}=(0.1, 1.0).")
     listed = values.detach() if isinstance(values, Tensor) else values
     found = tuple(number(value, f"An entry of {name}") for value in listed)
@@ -199,8 +200,7 @@ def generator(value: Any, name: str = "generator") -> torch.Generator | None:
     """`value`, a torch.Generator or None."""
     if value is not None and not isinstance(value, torch.Generator):
         raise BadInput(f"{name} must be a torch.Generator, torch.Generator().manual_seed(0), got {_kind(value)}.")
-    found: torch.Generator | None = value
-    return found
+    return value
 
 
 def device(value: Any, name: str = "device") -> torch.device | None:
@@ -223,8 +223,7 @@ def dtype(value: Any, name: str = "dtype") -> torch.dtype | None:
     known = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     if value is not None and not (isinstance(value, torch.dtype) and value in known):
         raise BadInput(f"{name} = {shown(value)} is not a type of real numbers; choose {', '.join(map(str, known))}.")
-    found: torch.dtype | None = value
-    return found
+    return value
 
 
 def weight_options(
@@ -271,13 +270,6 @@ def _float(value: Any) -> float | None:
         return float(value)
     except OverflowError:  # a whole number or a fraction
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]
-
-
-def _has_no_entries(values: Any) -> bool:
-    """Whether `values` is an array without entries that can be read one by one: 0-dimensional, or not dense."""
-    if isinstance(values, Tensor):
-        return not _is_dense(values) or values.ndim == 0
-    return isinstance(values, np.ndarray) and values.ndim == 0
 
 
 def _is_dense(value: Tensor) -> bool:

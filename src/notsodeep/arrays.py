@@ -37,8 +37,7 @@ def like(x: Array) -> Callable[[Tensor], Any]:
 
 
 def samples(x: Array, name: str = "x", products: torch.dtype = torch.float64) -> Tensor:
-    """`x` as an (n, p) float tensor on its own device; errors name the rows that are wrong. Inner products of the samples must
-    be finite in the dtype `products`."""
+    """`x` as an (n, p) float tensor; errors name the wrong rows. Inner products must be finite in the dtype `products`."""
     tensor = _tensor(x, name)
     if tensor.ndim != 2:
         hint = "; one sample is x[None, :]" if tensor.ndim == 1 else ""

@@ -50,6 +50,11 @@ class NumericsWarning(UserWarning):
     """The result is valid, but a condition of a theorem or a guarantee of its accuracy does not hold."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error without its full stop, or the name of its class."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
 def warn(message: str) -> None:
     """Issue a `NumericsWarning` at the caller's line: the nearest one outside this package and torch."""
     torch = getattr(sys.modules.get("torch"), "__file__", None)

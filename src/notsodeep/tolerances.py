@@ -36,7 +36,7 @@ STEEP_RTOL = 1e-9
 """What φ'² may integrate to next to a place where φ' has no bound, on what no panel covers, before that is said."""
 
 COLLINEAR = 4e-15
-"""1 − |ρ| below which two unit vectors in float64 cannot be told from parallel."""
+"""1 − |ρ| below which two unit vectors in float64 count as parallel."""
 
 MATCH_RTOL = 1e-8
 """Relative gap of every matched scalar below which a design counts as a match."""
@@ -66,7 +66,7 @@ CHANGED_FACTOR = 10.0
 """A map evaluated again at its fixed point moves it by no more than this many tolerances, or is another map."""
 
 COUPLED_GROWTH = 2.0
-"""A sample that was within tolerance, and is this many tolerances away with other rows beside it, depends on them."""
+"""A sample that was within tolerance, and is this many tolerances away with other rows in its batch, depends on them."""
 
 STALL_STEPS, STALL_SHRINK, STALL_LOOK = 80, 0.99, 20
 """A best residual that shrinks by less than this factor in so many steps has stalled; how often one looks."""

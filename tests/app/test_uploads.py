@@ -175,7 +175,7 @@ BAD_TABLES = {
     "gzip": (b"\x1f\x8b\x08\0\0\0", "UTF-8"),
     "a program": (b"MZ\x90\0\x03\0", "UTF-8"),
 }
-NO_ARRAY = "no .npy file of numbers"
+NO_ARRAY = "not a .npy file of numbers"
 BAD_ARRAYS = {
     "empty": (b"", "is empty"),
     "a table": (ROWS, NO_ARRAY),

@@ -141,7 +141,7 @@ def test_stopped_by_ctrl_c(notsodeep, tmp_path, monkeypatch):
         ran = notsodeep(*ZARR, str(tmp_path))
     assert (ran.returncode, ran.stderr, ran.stdout) == (130, "stopped; the same command goes on from here\n", "")
     assert "tiles computed: 1" in notsodeep(*ZARR, str(tmp_path)).stdout
-    monkeypatch.setattr("notsodeep.cli.kernel.conjugate_kernel", _interrupted)
+    monkeypatch.setattr("notsodeep.cli.kernel.exact_kernel", _interrupted)
     ran = notsodeep("kernel", "--data", GMM)
     assert (ran.returncode, ran.stderr, ran.stdout) == (130, "stopped\n", "")
 

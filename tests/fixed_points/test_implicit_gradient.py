@@ -70,7 +70,7 @@ def test_what_is_no_solution_is_refused():
     z = solution(weight, x)
     off = z + 1e-3
     f = tanh_map(weight.requires_grad_(), x)
-    with pytest.raises(nsd.NotConverged, match=r"z_star is no solution.* tolerance 1.0e-10.*tol.*throw=False") as error:
+    with pytest.raises(nsd.NotConverged, match=r"z_star does not solve.* tolerance 1.0e-10.*tol.*throw=False") as error:
         implicit_gradient(f, off)
     assert "max_steps" not in str(error.value)
     size = ((f(off) - off).norm(dim=1) / f(off).norm(dim=1)).detach()

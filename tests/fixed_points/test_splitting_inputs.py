@@ -5,7 +5,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.fixed_points import Activated, CircularConvolution, Dense, ForwardBackward, Operator, PeacemanRachford
-from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.layout import StateLayout
 
 EYE = torch.eye(4)
 KERNEL = 0.1 * torch.ones(2, 2, 3)
@@ -102,7 +102,7 @@ def test_an_activation_of_whole_rows_is_refused(phi, solver):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_what_is_element_wise_is_taken_for_it(phi, dtype):
     Activated(phi, EYE.to(dtype), torch.linspace(-3.0, 3.0, 28, dtype=dtype).reshape(7, 4)).rows(
-        Layout.of(torch.zeros(7, 4, dtype=dtype))
+        StateLayout.of(torch.zeros(7, 4, dtype=dtype))
     ).require_splittable()
 
 

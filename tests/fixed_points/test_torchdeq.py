@@ -330,7 +330,7 @@ def test_options_that_cannot_be_had_are_refused(options, says):
         ({"f_max_iter": -1}, "f_max_iter must be a whole number ≥ 0, got -1"),
         ({"tau": "a"}, "tau.*got 'a'"),
         ({"LBFGS_thres": 0}, "LBFGS_thres must be a whole number ≥ 1"),
-        (3, "solver_kwargs must be a dict, got int"),
+        (3, "solver_kwargs must be a dict, got 3"),
     ],
 )
 def test_options_of_a_call_that_cannot_be_had_are_refused(more, says):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,8 +83,7 @@ class Activation(ABC):
         return False
 
     def mesh(self, reach: float) -> Mesh:
-        """Where the panels of a quadrature on [−reach, reach] must end: the kinks, a graded mesh around 0 and each kink, and
-        every half wave."""
+        """Ends of the panels of a quadrature on [−reach, reach]: kinks, a graded mesh around 0 and each kink, half waves."""
         marks = self._marks()
         if self.half_wave is not None:
             waves = math.ceil(min(reach / self.half_wave, _MOST_WAVES))
@@ -99,6 +100,11 @@ class Activation(ABC):
         offsets = torch.cat([-steps, steps.new_zeros(1), steps])
         centres = torch.tensor(sorted({0.0, *self.kinks}), dtype=torch.float64)
         return (centres[:, None] + offsets).flatten()
+
+
+def from_part(path: str) -> Any:
+    """A property that is one of a part, such as "inner.kinks"."""
+    return property(attrgetter(path))
 
 
 class Named(Activation):

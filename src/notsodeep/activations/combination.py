@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -82,6 +83,8 @@ class Sum(Activation):
 
     parts: tuple[Activation, ...]
 
+    lipschitz_is_estimate = True
+
     def __post_init__(self) -> None:
         parts = tuple(self.parts) if isinstance(self.parts, list | tuple) else ()
         if not parts or not all(isinstance(part, Activation) for part in parts):
@@ -119,10 +122,6 @@ class Sum(Activation):
         return sum(part.lipschitz for part in self.parts)
 
     @property
-    def lipschitz_is_estimate(self) -> bool:
-        return True
-
-    @property
     def may_change(self) -> bool:
         return any(part.may_change for part in self.parts)
 
@@ -135,16 +134,10 @@ class Sum(Activation):
         return Mesh(torch.cat([mesh.edges for mesh in meshes]).unique(), kinks, _added(m.jumps for m in meshes), steepness)
 
     def __call__(self, x: Tensor) -> Tensor:
-        total = self.parts[0](x)
-        for part in self.parts[1:]:
-            total = total + part(x)
-        return total
+        return reduce(torch.add, (part(x) for part in self.parts))
 
     def derivative(self, x: Tensor) -> Tensor:
-        total = self.parts[0].derivative(x)
-        for part in self.parts[1:]:
-            total = total + part.derivative(x)
-        return total
+        return reduce(torch.add, (part.derivative(x) for part in self.parts))
 
     def __str__(self) -> str:
         text = str(self.parts[0])
@@ -157,7 +150,7 @@ def stretched(phi: Activation, stretch: float) -> Activation:
     """φ(stretch·x) in its plainest form: that of a rectifier, hard tanh or polynomial is one of its own kind.
 
     Raises:
-        BadInput: φ is no Activation, or the stretch not a number above 0.
+        BadInput: φ is not an Activation, or the stretch not a number above 0.
     """
     instance(phi, Activation, "phi", _WANTED)
     stretch = positive(stretch, "stretch")
@@ -188,7 +181,7 @@ def combined(weighted: Iterable[tuple[float, Activation]]) -> Activation:
         weighted: Pairs (w_k, φ_k).
 
     Raises:
-        BadInput: What is given are no such pairs.
+        BadInput: The parts are not such pairs.
     """
     try:
         pairs = [(weight, phi) for weight, phi in weighted]

@@ -10,14 +10,14 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
-from notsodeep.activations.base import Activation
+from notsodeep.activations.base import Activation, from_part
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
-from notsodeep.activations.formula_grammar import plain, read, refusal
+from notsodeep.activations.formula_grammar import Reading, plain, refusal
 from notsodeep.activations.kinks import Function
 from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of
 from notsodeep.activations.places import grid, narrow_places, zeros
-from notsodeep.errors import BadInput, NumericsWarning
+from notsodeep.errors import NumericsWarning
 
 _REACH, _INTERVALS = 64.0, 1 << 14
 _VARIES_RTOL = 1e-12
@@ -35,6 +35,9 @@ class Formula(Activation):
 
     is_found_by_looking = True
     lipschitz_is_estimate = True
+    kinks = from_part("_found.kinks")
+    jumps = from_part("_found.jumps")
+    lipschitz = from_part("_found.lipschitz")
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", plain(self.text))
@@ -43,18 +46,6 @@ class Formula(Activation):
     @cached_property
     def _found(self) -> Custom:
         return _looked_at(self.text)
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return self._found.kinks
-
-    @property
-    def jumps(self) -> tuple[tuple[float, float], ...]:
-        return self._found.jumps
-
-    @property
-    def lipschitz(self) -> float:
-        return self._found.lipschitz
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._found.function(x)
@@ -82,7 +73,7 @@ class Formula(Activation):
 def expression(text: str) -> Formula:
     """The activation of an expression in x: + − * / **, numbers, pi, e and functions, such as "max(x, 0) - 0.1*x".
 
-    What is no such expression, or is not finite on [−64, 64], is refused.
+    A text that is not such an expression, or not finite on [−64, 64], raises BadInput.
     """
     formula = Formula(text)
     if said := doubt(formula.text):
@@ -92,7 +83,7 @@ def expression(text: str) -> Formula:
 
 @lru_cache(_KEPT)
 def _looked_at(text: str) -> Custom:
-    reading = read(text)
+    reading = Reading(text)
     value = reading.value
     if isinstance(value, float):
         raise refusal(text, f"is the number {value:g} whatever x is: write an expression in x, such as x*tanh(x)")
@@ -109,7 +100,7 @@ def _looked_at(text: str) -> Custom:
 
 
 def _kinks(function: Function, switches: list[Function]) -> list[float]:
-    """Those seen on a grid, and those that are too slight to be seen beside a large slope elsewhere."""
+    """Those seen on a grid, and those too slight to be seen where the slope is large elsewhere."""
     kinks = list(find_kinks(function))
     for switch in switches:
         places = zeros(switch, kinks)
@@ -133,8 +124,7 @@ def _check_values(function: Function, text: str) -> None:
     places = grid()
     with torch.no_grad():
         values = function(places)
-    if not bool(torch.isfinite(values).all()):
-        raise _not_finite(text, "", places, values)
+    _check_finite(text, "", places, values)
 
 
 def _check_varies(function: Function, text: str, places: Tensor) -> None:
@@ -151,14 +141,12 @@ def _check_varies(function: Function, text: str, places: Tensor) -> None:
 def _check_slope(found: Custom, text: str) -> None:
     # Between round numbers, which may be kinks.
     places = torch.linspace(-_REACH, _REACH, _INTERVALS, dtype=torch.float64) + 1.0 / (_INTERVALS * math.pi)
-    slopes = found.derivative(places)
-    if not bool(torch.isfinite(slopes).all()):
-        raise _not_finite(text, "has a slope that ", places, slopes)
+    _check_finite(text, "has a slope that ", places, found.derivative(places))
 
 
 def _check_signs(text: str, jumps: list[float]) -> None:
     """`BadInput` where sign(u) jumps because u, which is never 0 there, is nearer to 0 than float64 can tell."""
-    for part, inner in read(text).signs:
+    for part, inner in Reading(text).signs:
         for place in jumps:
             step = 1e-6 * max(1.0, abs(place))
             with torch.no_grad():
@@ -171,10 +159,12 @@ def _check_signs(text: str, jumps: list[float]) -> None:
                 )
 
 
-def _not_finite(text: str, what: str, places: Tensor, values: Tensor) -> BadInput:
-    first = int(torch.nonzero(~torch.isfinite(values))[0])
-    place, value = float(places[first]), float(values[first])
-    return refusal(
+def _check_finite(text: str, what: str, places: Tensor, values: Tensor) -> None:
+    wrong = torch.nonzero(~torch.isfinite(values)).flatten()
+    if not len(wrong):
+        return
+    place, value = float(places[wrong[0]]), float(values[wrong[0]])
+    raise refusal(
         text,
         f"{what}is not finite at x = {place:.4g} ({value:g}): write one that is on [−64, 64], such as log(1 + abs(x)) for "
         "log(x), x/(1 + x**2) for 1/x or sigmoid(x) for 1/(1 + exp(-x))",

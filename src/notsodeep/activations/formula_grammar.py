@@ -9,7 +9,7 @@ import operator
 import re
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final
 
@@ -62,24 +62,6 @@ _NOT_ARITHMETIC: dict[type[ast.expr], str] = {
 }
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What a text spells, with what of it is special where it is 0: a kink, what something is divided by, and what the sign
-    is taken of; and what functions and powers are taken of, the inner ones first, where nothing narrow can be far from a place
-    at which one of them is 0 or turns."""
-
-    value: Part
-    switches: list[Function]
-    divisors: list[tuple[str, Function]]
-    signs: list[tuple[str, Function]]
-    arguments: list[Function]
-
-
-def read(text: str) -> Reading:
-    reader = _Reader(text, [], [], [], [])
-    return Reading(reader.part(_tree(text)), reader.switches, reader.divisors, reader.signs, reader.arguments)
-
-
 def refusal(part: str, why: str) -> BadInput:
     shown = part if len(part) <= 60 else f"{part[:59]}…"
     return BadInput(f"In an activation's expression, {shown!r} {why}.", part=part)
@@ -102,7 +84,7 @@ def plain(text: str) -> str:
             raise refusal(glued[0], "is complex: write real numbers only")
         written = f"{number}*{name}" if number else f")*{after}"
         raise refusal(glued[0], f"lacks an operator: write {written}")
-    read(text)  # before its spaces go: "x * * 2" is no power, and "s in(x)" no sine
+    Reading(text)  # before its spaces go: "x * * 2" is not a power, nor "s in(x)" a sine
     return text.replace(" ", "")
 
 
@@ -147,15 +129,6 @@ def _smaller(a: Any, b: Any) -> Any:
     return a.clamp(max=b) if isinstance(b, float) else torch.minimum(a, b)
 
 
-def _clipped(u: Any, low: Any, high: Any) -> Any:
-    return torch.clamp(u, low, high)
-
-
-def _sigmoid_of_minus(a: Any, u: Any) -> Any:
-    """a/(1 + e^u), which never overflows so."""
-    return a * torch.sigmoid(-u)
-
-
 FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "tanh": (1, torch.tanh),
     "sinh": (1, torch.sinh),
@@ -179,27 +152,33 @@ FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "elu": (1, Elu()),
     "max": (2, _larger),
     "min": (2, _smaller),
-    "clip": (3, _clipped),
-    "clamp": (3, _clipped),
+    "clip": (3, torch.clamp),
+    "clamp": (3, torch.clamp),
 }
 """Name → number of arguments, and the function of tensors."""
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Turns the nodes of the tree of `text` into parts: only those of arithmetic have a way to become one."""
+@dataclass
+class Reading:
+    """A text as a part, `value`, and its parts that matter where they are 0: kinks, divisors, and arguments of sign; and what
+    functions and powers are taken of, the inner ones first: nothing narrow is far from where one of them is 0 or turns.
+
+    Only the nodes of arithmetic in the tree of `text` have a way to become a part.
+    """
 
     text: str
-    switches: list[Function]
-    divisors: list[tuple[str, Function]]
-    signs: list[tuple[str, Function]]
-    arguments: list[Function]
+    value: Part = field(init=False)
+    switches: list[Function] = field(default_factory=list)
+    divisors: list[tuple[str, Function]] = field(default_factory=list)
+    signs: list[tuple[str, Function]] = field(default_factory=list)
+    arguments: list[Function] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.value = self.part(_tree(self.text))
 
     def part(self, node: ast.expr, depth: int = 1) -> Part:
         if depth > _DEEPEST:
-            raise self.refusal(
-                node, f"is nested more than {_DEEPEST} deep: write fewer terms, or parentheses around groups of them"
-            )
+            raise self.refusal(node, f"is nested more than {_DEEPEST} deep: write fewer terms, or group them in parentheses")
         match node:
             case ast.Constant():
                 return self.number(node)
@@ -213,7 +192,7 @@ class _Reader:
                 return self.binary(node, depth)
             case ast.Call():
                 return self.call(node, depth)
-        raise self.refusal(node, _NOT_ARITHMETIC.get(type(node), "is no arithmetic: write + - * / ** and functions of x"))
+        raise self.refusal(node, _NOT_ARITHMETIC.get(type(node), "is not arithmetic: write + - * / ** and functions of x"))
 
     def quoted(self, node: ast.expr) -> str:
         return ast.get_source_segment(self.text, node) or self.text
@@ -223,19 +202,19 @@ class _Reader:
 
     def number(self, node: ast.Constant) -> float:
         if isinstance(node.value, bool) or not isinstance(node.value, int | float):
-            raise self.refusal(node, "is no number: write one such as 0.5")
+            raise self.refusal(node, "is not a number: write one such as 0.5")
         return self.finite(node, float(node.value))
 
     def finite(self, node: ast.expr, value: float) -> float:
         if math.isnan(value):
-            raise self.refusal(node, "is no real number: write one such as 0.5")
+            raise self.refusal(node, "is not a real number: write one such as 0.5")
         if abs(value) > _LARGEST:
             raise self.refusal(node, f"is {value:g}: write numbers up to {_LARGEST:.2g}, the largest of float32")
         return value
 
     def name(self, node: ast.Name) -> Part:
         if node.id == "x":
-            return _identity
+            return lambda x: x
         if node.id in _NUMBERS:
             return _NUMBERS[node.id]
         if node.id in FUNCTIONS:
@@ -244,13 +223,13 @@ class _Reader:
 
     def binary(self, node: ast.BinOp, depth: int) -> Part:
         if type(node.op) not in _OPERATORS:
-            raise self.refusal(node, "has an operator that is no arithmetic: write + - * / or **")
+            raise self.refusal(node, "has an operator that is not arithmetic: write + - * / or **")
         left, right = self.part(node.left, depth + 1), self.part(node.right, depth + 1)
         if isinstance(node.op, ast.Pow):
             return self.power(node, left, right)
         power = _one_plus_exp(node.right)
-        if isinstance(node.op, ast.Div) and power is not None:
-            return self.applied(node, _sigmoid_of_minus, [left, self.argument(self.part(power, depth))])
+        if isinstance(node.op, ast.Div) and power is not None:  # a/(1 + e^u), which never overflows so
+            return self.applied(node, lambda a, u: a * torch.sigmoid(-u), [left, self.argument(self.part(power, depth))])
         if isinstance(node.op, ast.Div) and not isinstance(right, float):
             self.argument(right)
             self.divisors.append((self.quoted(node), right))
@@ -258,7 +237,7 @@ class _Reader:
 
     def power(self, node: ast.BinOp, base: Part, exponent: Part) -> Part:
         if not isinstance(exponent, float):
-            raise self.refusal(node, "has an exponent that is no number: write exp(log(2)*x) for 2**x")
+            raise self.refusal(node, "has an exponent that is not a number: write exp(log(2)*x) for 2**x")
         if abs(exponent) > _EXPONENT:
             raise self.refusal(node, f"has the exponent {exponent:g}: write one from -{_EXPONENT:g} to {_EXPONENT:g}")
         # torch multiplies for a whole exponent, and negative numbers have one power of it.
@@ -272,7 +251,7 @@ class _Reader:
     def call(self, node: ast.Call, depth: int) -> Part:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name in ("x", *_NUMBERS) or not name:
-            raise self.refusal(node, f"calls what is no function: write {name or '…'}*(…) for a product")
+            raise self.refusal(node, f"calls what is not a function: write {name or '…'}*(…) for a product")
         if name not in FUNCTIONS:
             raise self.refusal(node, f"calls a function that is unknown: {_meant(name, list(FUNCTIONS))}")
         count, function = FUNCTIONS[name]
@@ -317,10 +296,6 @@ def _difference(a: Part, b: Part) -> Function:
         return left - right + torch.zeros_like(x)
 
     return value
-
-
-def _identity(x: Tensor) -> Tensor:
-    return x
 
 
 def _one_plus_exp(node: ast.expr) -> ast.expr | None:

@@ -40,8 +40,7 @@ def at_order(function: Function, x: Tensor, order: int) -> Tensor:
 def pinned_down(function: Function, lower: Tensor, upper: Tensor, orders: tuple[int, ...] = (0, 1, 2)) -> Tensor:
     """Where in each interval φ, φ' or φ'' jumps; NaN where none of them does.
 
-    Halved sixty times towards the larger change. A jump keeps its size on the way; a steep but smooth piece shrinks with the
-    interval.
+    Halved sixty times towards the larger change: a jump keeps its size, a steep but smooth piece shrinks with the interval.
     """
     place = torch.full_like(lower, torch.nan)
     for order in orders:
@@ -80,8 +79,7 @@ def find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[flo
 
 
 def _heights(function: Function, at: Tensor, h: float) -> tuple[Tensor, Tensor]:
-    """φ(place+) − φ(place−), extrapolated to the place from h and 2h off on each side, and the larger of what φ changes by from
-    there to there."""
+    """φ(place+) − φ(place−), extrapolated from h and 2h off on each side, and the larger change of φ between those."""
     step = h * at.abs().clamp(min=1.0)[:, None]
     with torch.no_grad():
         below2, below, above, above2 = function(at[:, None] + step * at.new_tensor([-2.0, -1.0, 1.0, 2.0])).unbind(1)

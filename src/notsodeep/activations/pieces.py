@@ -31,7 +31,7 @@ class Pieces:
 
 
 def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
-    """What `function`, whose `kinks` are known, is made of; None where it is no piecewise polynomial of low degree."""
+    """The pieces of `function`, whose `kinks` are known; None where it is not a piecewise polynomial of low degree."""
     if not 0 < len(kinks) <= _MOST:
         return None
     ends = np.array([kinks[0] - _BEYOND, *kinks, kinks[-1] + _BEYOND])
@@ -64,7 +64,7 @@ def _fits(
     function: Function, kinks: tuple[float, ...], series: np.ndarray, scale: np.ndarray, half: np.ndarray, middle: np.ndarray
 ) -> bool:
     """Whether the pieces are the function wherever it is looked at, far out too."""
-    x = _FAR + 1e-3 / np.pi  # beside round numbers, which may be kinks
+    x = _FAR + 1e-3 / np.pi  # not a round number, which may be a kink
     at = np.searchsorted(kinks, x)
     found = np.array([legendre.legval((v - middle[k]) / half[k], series[k]) for v, k in zip(x, at, strict=True)])
     wanted = _at(function, x)

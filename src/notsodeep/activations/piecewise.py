@@ -17,8 +17,7 @@ from notsodeep.arguments import number, positive
 class Rectifier(Activation):
     """φ(x) = positive·x for x > 0 and negative·x for x < 0: ReLU (1, 0), leaky ReLU (1, slope), |x| (1, −1), x (1, 1).
 
-    Written as α x + β |x| with α = (positive + negative)/2 and β = (positive − negative)/2, which is what the
-    closed forms use.
+    The closed forms use α x + β |x| with α = (positive + negative)/2 and β = (positive − negative)/2.
     """
 
     positive: float = 1.0
@@ -77,7 +76,7 @@ class Rectifier(Activation):
         return f"{choice}({self.positive:.6g}·x, {self.negative:.6g}·x)"
 
 
-def Relu() -> Rectifier:  # noqa: N802 (reads like the classes beside it)
+def Relu() -> Rectifier:  # noqa: N802 (reads like the classes next to it)
     """max(x, 0)."""
     return Rectifier(1.0, 0.0)
 

@@ -19,10 +19,7 @@ MOST_COEFFICIENTS = 512
 def _checked(coefficients: tuple[float, ...], what: str) -> tuple[float, ...]:
     values = numbers(coefficients, what)
     if len(values) > MOST_COEFFICIENTS:
-        raise BadInput(
-            f"{what} are {len(values)}; at most {MOST_COEFFICIENTS} can be integrated. Leave out the smallest of the highest "
-            "order."
-        )
+        raise BadInput(f"{what} are {len(values)}; at most {MOST_COEFFICIENTS} can be integrated. Leave out the last ones.")
     return values
 
 

@@ -53,8 +53,7 @@ def activation(spec: ActivationLike) -> Activation:
     """The activation that `spec` describes.
 
     Args:
-        spec: A name ("relu", "leaky_relu:0.1", "hard_tanh:0.76,1.2"), an expression in x ("x*tanh(x)"), an `Activation`, or an
-            element-wise torch function.
+        spec: A name ("relu", "hard_tanh:0.76,1.2"), an expression in x ("x*tanh(x)"), an `Activation`, or a torch function.
 
     Returns:
         The activation.
@@ -68,9 +67,7 @@ def activation(spec: ActivationLike) -> Activation:
         return _named(spec)
     if callable(spec):
         return custom(spec)
-    raise BadInput(
-        f"{shown(spec)} is no activation; pass a name, an expression in x, an Activation or an element-wise torch function."
-    )
+    raise BadInput(f"{shown(spec)} is not an activation; pass a name, an expression in x, an Activation or a function.")
 
 
 def _named(spec: str) -> Activation:

@@ -18,10 +18,6 @@ def _normal_cdf(x: Tensor) -> Tensor:
     return 0.5 * probability
 
 
-def _normal_pdf(x: Tensor) -> Tensor:
-    return torch.exp(-0.5 * x.square()) / math.sqrt(2.0 * math.pi)
-
-
 @dataclass(frozen=True)
 class Tanh(Named):
     """tanh(x)."""
@@ -125,7 +121,7 @@ class Gelu(Named):
         return x * _normal_cdf(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return _normal_cdf(x) + x * _normal_pdf(x)
+        return _normal_cdf(x) + x * (torch.exp(-0.5 * x.square()) / math.sqrt(2.0 * math.pi))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from notsodeep.activations.base import Activation
+from notsodeep.activations.base import Activation, from_part
 from notsodeep.activations.mesh import Mesh
 from notsodeep.arguments import instance, number
 
@@ -21,44 +21,18 @@ class Wrapper(Activation):
 
     inner: Activation
 
+    kinks = from_part("inner.kinks")
+    jumps = from_part("inner.jumps")
+    grading = from_part("inner.grading")
+    half_wave = from_part("inner.half_wave")
+    is_found_by_looking = from_part("inner.is_found_by_looking")
+    degree = from_part("inner.degree")
+    lipschitz = from_part("inner.lipschitz")
+    lipschitz_is_estimate = from_part("inner.lipschitz_is_estimate")
+    may_change = from_part("inner.may_change")
+
     def __post_init__(self) -> None:
         instance(self.inner, Activation, "inner", "an Activation, as activation('relu') gives one")
-
-    @property
-    def kinks(self) -> tuple[float, ...]:
-        return self.inner.kinks
-
-    @property
-    def jumps(self) -> tuple[tuple[float, float], ...]:
-        return self.inner.jumps
-
-    @property
-    def grading(self) -> float | None:
-        return self.inner.grading
-
-    @property
-    def half_wave(self) -> float | None:
-        return self.inner.half_wave
-
-    @property
-    def is_found_by_looking(self) -> bool:
-        return self.inner.is_found_by_looking
-
-    @property
-    def degree(self) -> int | None:
-        return self.inner.degree
-
-    @property
-    def lipschitz(self) -> float:
-        return self.inner.lipschitz
-
-    @property
-    def lipschitz_is_estimate(self) -> bool:
-        return self.inner.lipschitz_is_estimate
-
-    @property
-    def may_change(self) -> bool:
-        return self.inner.may_change
 
     def mesh(self, reach: float) -> Mesh:
         return self.inner.mesh(reach)

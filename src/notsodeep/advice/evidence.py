@@ -21,6 +21,7 @@ from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernels
+from notsodeep.linalg.eigen import leading_directions
 from notsodeep.linalg.ridge import KernelSpectrum
 from notsodeep.matching.design import design
 from notsodeep.theory.architecture import Explicit, Implicit
@@ -332,10 +333,7 @@ def _at_unit_size(z: Tensor) -> Tensor:
 
 def _chief_directions(x: Tensor) -> Tensor:
     """The leading principal components of x."""
-    if x.shape[1] <= _METRIC_FEATURES:
-        return x
-    vectors: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
-    return x @ vectors[:, -_METRIC_FEATURES:]
+    return x if x.shape[1] <= _METRIC_FEATURES else x @ leading_directions(x, _METRIC_FEATURES)
 
 
 def _with_constant(x: Tensor) -> Tensor:

@@ -119,13 +119,8 @@ class Race:
         return "deq" if self.deq.high < self.explicit.low and self.gain > WORTH_ITS_COST else "explicit"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "outcome": self.outcome,
-            "trained_on": self.trained_on,
-            "tested_on": self.tested_on,
-            "deq": self.deq.to_dict(),
-            "explicit": self.explicit.to_dict(),
-        }
+        kinds = {"deq": self.deq.to_dict(), "explicit": self.explicit.to_dict()}
+        return {"outcome": self.outcome, "trained_on": self.trained_on, "tested_on": self.tested_on} | kinds
 
 
 def race(

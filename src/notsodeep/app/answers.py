@@ -1,7 +1,6 @@
 """Answers to a state, computed in a worker: the parts of the page, the gap against n, and files to download.
 
-Samples and lengths come with the question where the server holds them, and a study goes back without its samples, so any worker
-can continue what another began.
+What the server holds comes with the question, and a study goes back without its samples, so any worker can go on with it.
 """
 
 from __future__ import annotations

@@ -42,13 +42,11 @@ class Job:
 class Pool:
     """Processes that each compute one call at a time.
 
-    A call over its budget, or that nobody waits for, is ended with its process, which is then replaced; so is an idle process
-    that has grown.
+    A call over its budget, or that nobody waits for, is ended with its process. That is replaced, as is an idle one that grew.
 
     Args:
         budget: Budget of each call.
-        workers: Number of processes; by default that of the cores, at least 4 so that long calls leave room for short ones, and
-            at most 8.
+        workers: Number of processes; by default that of the cores, but at least 4, as some calls are long, and at most 8.
         most_waiting: How many may wait for calls; more get `Stopped` at once.
         preload: Module imported by the process that workers are forked from.
     """

@@ -97,9 +97,7 @@ def checked(values: Mapping[str, Any]) -> tuple[State, dict[str, str]]:
         else:
             state = replace(state, **{name: found})
     if state.var_b is None and state.var_a >= 1.0 and "var_a" not in wrong:
-        wrong["var_a"] = (
-            f"σ_b² = 1 − σ_a² = {1.0 - state.var_a:.2g} must be positive: take σ_a² below 1, or choose σ_b² itself."
-        )
+        wrong["var_a"] = f"σ_b² = 1 − σ_a² = {1.0 - state.var_a:.2g} must be positive: take σ_a² below 1, or choose σ_b²."
         state = replace(state, var_a=State.var_a)
     return state, wrong
 

@@ -27,7 +27,6 @@ _LABELS = ("label", "y", "class", "target")
 _NAME = 40  # characters
 _PREFIX = 200  # characters: data:, a media type with its parameters, ;base64,
 
-
 LIMITS = Limits()
 
 

@@ -200,8 +200,7 @@ class Process:
         except (EOFError, OSError) as error:
             self.end()
             raise Stopped(
-                "The process that computed this ended before its answer, as where the machine has no memory left. Choose less "
-                "and try again."
+                "The process that computed this ended before its answer, as where no memory is left. Choose less and try again."
             ) from error
 
 

@@ -44,8 +44,7 @@ def bracketed_newton(
             return x
     worst = float((step / size).max())
     raise NotConverged(
-        f"Newton still moved by {worst:.1e} (relative) after {MAX_STEPS} steps; the equation is close to losing its "
-        "root. Lower var_a.",
+        f"Newton still moved by {worst:.1e} (relative) after {MAX_STEPS} steps: there is hardly a root left. Lower var_a.",
         residual=worst,
         steps=MAX_STEPS,
     )

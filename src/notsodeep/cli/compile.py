@@ -77,10 +77,7 @@ def _check_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
         return
     real = task.y.is_floating_point()
     if deq.out_features != task.outputs if real else deq.out_features < task.outputs:
-        raise BadInput(
-            f"The DEQ of {str(model)!r} has {deq.out_features} outputs and {data!r} needs {task.outputs}: it was trained on "
-            "another task."
-        )
+        raise BadInput(f"The DEQ of {str(model)!r} has {deq.out_features} outputs and {data!r} needs {task.outputs}.")
 
 
 def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:

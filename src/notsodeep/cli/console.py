@@ -82,12 +82,8 @@ def printable(text: str) -> bool:
     return True
 
 
-def in_ascii(text: str) -> str:
-    """The text in ASCII: mathematical signs as one types them, Greek letters by name, accents dropped, the rest as ?."""
-    return "".join(map(_one, text))
-
-
-def _one(character: str) -> str:
+def in_ascii(character: str) -> str:
+    """A character in ASCII: a mathematical sign as one types it, a Greek letter by name, no accent, anything else as ?."""
     if character.isascii():
         return character
     if character in _SPELLED:
@@ -111,7 +107,7 @@ def _spell(error: UnicodeError) -> tuple[str | bytes, int]:
     first = error.object[error.start]
     if "\udc80" <= first <= "\udcff":
         return bytes([ord(first) - 0xDC00]), error.start + 1
-    return _one(first), error.start + 1
+    return in_ascii(first), error.start + 1
 
 
 _stop_at_once()  # importing torch takes seconds, and a traceback out of it helps nobody

@@ -15,7 +15,7 @@ from notsodeep.cli import options
 from notsodeep.cli.program import app, err, out as stdout, print_json, working
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.names import Kernel
 from notsodeep.kernels.stored.write import WrittenKernels, write_kernels
 from notsodeep.kernels.structured.equivalent import equivalent_kernel
@@ -24,7 +24,7 @@ from notsodeep.linalg.eigen import top_eigenpairs
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 from notsodeep.runtime.files import check_folder, output_folder, write_array, write_columns, write_json
 from notsodeep.theory.architecture import Explicit, Implicit, Network
-from notsodeep.theory.statistics import MixtureStatistics, tau0
+from notsodeep.theory.statistics import MixtureStatistics, tau0 as root_mean_square_norm
 
 Format = StrEnum("Format", ["npy", "zarr"])
 Form = StrEnum("Form", ["exact", "sharp", "equivalent"])
@@ -65,7 +65,8 @@ def kernel_command(
         if layers is None:
             net: Network = Implicit(activation, var_a, var_b, centre=centre)
         else:
-            net = _explicit(layers, centre, dataset, tau0)
+            net = Explicit(layers.split("/"))
+            net = net.centred(root_mean_square_norm(dataset.x) if tau0 is None else tau0) if centre else net
         if out is not None and file_format is Format.zarr:
             record = _streamed(net, dataset, kernel.value, out, say, tau0=tau0, scheduler=scheduler)
             _print(record, as_json, f"{out / 'kernel.zarr'}, kernel.json")
@@ -112,23 +113,16 @@ def _check_streamed(form: Form, file_format: Format, scheduler: str | None, out:
 
 
 def _streamed(
-    net: Network,
-    dataset: Dataset,
-    kernel: str,
-    folder: Path,
-    say: Callable[[str], None],
-    *,
-    tau0: float | None,
-    scheduler: str | None,
+    net: Network, dataset: Dataset, kernel: str, folder: Path, say: Callable[[str], None], **options: Any
 ) -> dict[str, Any]:
-    """Write the exact kernel tile by tile, and its record."""
+    """Write the exact kernel tile by tile, by `write_kernels` with its `options`, and the record of it."""
 
     def progress(done: int, total: int) -> None:
         say(f"computing the exact {kernel} kernel: {done} of {total} tiles")
 
     check_folder(folder)
     started = time.perf_counter()
-    written = _written(net, dataset.x, folder / "kernel.zarr", kernel=kernel, tau0=tau0, scheduler=scheduler, progress=progress)
+    written = _written(net, dataset.x, folder / "kernel.zarr", kernel=kernel, progress=progress, **options)
     record = {"data": dataset.description, "network": str(net), "kernel": kernel, "form": "exact", "n": len(dataset.x)}
     record |= {"tiles_found": written.found, "tiles_computed": written.computed}
     record |= {"seconds": round(time.perf_counter() - started, 3)}
@@ -149,11 +143,6 @@ def _written(*arguments: Any, **options: Any) -> WrittenKernels:
         raise typer.Exit(130) from None
 
 
-def _explicit(layers: str, centre: bool, dataset: Dataset, radius: float | None) -> Explicit:
-    explicit = Explicit(layers.split("/"))
-    return explicit.centred(tau0(dataset.x) if radius is None else radius) if centre else explicit
-
-
 def _kernel(net: Network, dataset: Dataset, kernel: str, form: str, radius: float | None) -> Any:
     if form == "sharp":
         return sharp_kernel(net, dataset.x, kernel, tau0=radius)
@@ -164,9 +153,7 @@ def _kernel(net: Network, dataset: Dataset, kernel: str, form: str, radius: floa
         statistics = MixtureStatistics
         stats = statistics.from_labels(dataset.x, dataset.y) if labelled else statistics.from_data(dataset.x)
         return equivalent_kernel(net, dataset.x, stats, kernel)
-    if kernel == "conjugate":
-        return conjugate_kernel(net, dataset.x, tau0=radius)
-    return tangent_kernel(net, dataset.x, tau0=radius, readout="features" if kernel == "tangent" else "preactivation")
+    return exact_kernel(net, dataset.x, None, kernel, radius)
 
 
 def _describe(values: Any) -> dict[str, Any]:

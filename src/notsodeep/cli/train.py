@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -33,7 +31,6 @@ from notsodeep.theory.architecture import Explicit, Implicit
 
 _DESIGN_SAMPLES = 1000
 _VALIDATION = 0.1
-
 
 Model = StrEnum("Model", ["deq", "matched", "plain"])
 Optimiser = StrEnum("Optimiser", ["sgd", "adam", "adamw"])
@@ -79,9 +76,7 @@ def _numbered(y: Tensor, test_y: Tensor, spec: str) -> tuple[Tensor, Tensor, int
         raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
     unseen = ~torch.isin(test_y, classes)
     if bool(unseen.any()):
-        raise BadInput(
-            f"Class {int(test_y[unseen][0])} of {spec!r} is among the test samples only; it has too few samples to learn."
-        )
+        raise BadInput(f"Class {int(test_y[unseen][0])} of {spec!r} has test samples only: it has too few samples to learn.")
     return torch.searchsorted(classes, y), torch.searchsorted(classes, test_y), len(classes)
 
 
@@ -169,8 +164,12 @@ class _Descent:
         training, validation = _held_out(task, self.patience, seed)
         optimiser = _OPTIMISERS[self.optimiser](network.parameters(), lr=self.rate)
         saved |= {"optimiser": optimiser, "validation": validation, "patience": self.patience}
-        with noted(), _advised(self.rate):
-            history = fit(network, Batches(*training, self.batch, draw), self.epochs, **saved)
+        try:
+            with noted():
+                history = fit(network, Batches(*training, self.batch, draw), self.epochs, **saved)
+        except NotConverged as error:
+            advice = f"Here: a --rate below {self.rate:g}, or --well-posed spectral for a DEQ."
+            raise NotConverged(f"{error} {advice}", **error.data) from error
         return {"trained": f"all weights, {len(history.epochs)} epochs"} | _scores(network, task)
 
 
@@ -221,17 +220,6 @@ def _held_out(task: Task, patience: int | None, seed: int) -> tuple[tuple[Tensor
     # By a generator of its own: a resumed run must hold out the same samples.
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     return (x[order[held:]], y[order[held:]]), Batches(x[order[:held]], y[order[:held]], 1024)
-
-
-@contextmanager
-def _advised(rate: float) -> Iterator[None]:
-    """Add the options of the command that help to the message of `NotConverged`."""
-    try:
-        yield
-    except NotConverged as error:
-        raise NotConverged(
-            f"{error} Here: a --rate below {rate:g}, or --well-posed spectral for a DEQ.", **error.data
-        ) from error
 
 
 def _scores(network: DEQ | ENN, task: Task) -> dict[str, float]:

@@ -43,7 +43,12 @@ class SampleBlocks:
         standardiser: Standardiser | None = None,
         name: str = "x",
     ) -> SampleBlocks:
-        """The rows of x: by default in blocks of four million numbers, in float32 if x is no more precise, else in float64."""
+        """The rows of x: by default in blocks of four million numbers, in float32 if x is no more precise, else in float64.
+
+        Blocks stay as they are.
+        """
+        if isinstance(x, SampleBlocks):
+            return x
         if isinstance(x, Tensor):
             check_dense(x, name)
         shape = getattr(x, "shape", None)

@@ -119,15 +119,11 @@ def _read_features(paths: Sequence[Path], split: str) -> Arrays:
         raise BadInput(f"{str(paths[0])!r} cannot be read: {error}. It must hold x_{split} and y_{split}.") from error
 
 
-def _idx_files(folder: str, homes: Sequence[str], sums: Mapping[str, str]) -> dict[str, tuple[StoredFile, ...]]:
-    def file(part: str) -> StoredFile:
-        name = f"{part}-ubyte.gz"
-        return StoredFile(f"{folder}/{name}", sums[part], tuple(home + name for home in homes))
-
-    return {
-        "train": (file("train-images-idx3"), file("train-labels-idx1")),
-        "test": (file("t10k-images-idx3"), file("t10k-labels-idx1")),
-    }
+def _idx_set(title: str, classes: Sequence[str], folder: str, homes: Sequence[str], sums: Mapping[str, str]) -> ImageSet:
+    """A set of 28 × 28 pixels in four files, those of the training set first; `sums` are theirs by name."""
+    names = {f"{name}-ubyte.gz": md5 for name, md5 in sums.items()}
+    files = [StoredFile(f"{folder}/{name}", md5, tuple(home + name for home in homes)) for name, md5 in names.items()]
+    return ImageSet(title, tuple(classes), 784, {"train": tuple(files[:2]), "test": tuple(files[2:])}, _read_idx_pair)
 
 
 def _cifar_file(name: str, md5: str) -> StoredFile:
@@ -156,37 +152,29 @@ FEATURES = StoredFile(
 )
 
 IMAGE_SETS: dict[str, ImageSet] = {
-    "mnist": ImageSet(
+    "mnist": _idx_set(
         "MNIST",
-        tuple("0123456789"),
-        784,
-        _idx_files(
-            "mnist",
-            ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"],
-            {
-                "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
-                "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
-                "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
-            },
-        ),
-        _read_idx_pair,
+        "0123456789",
+        "mnist",
+        ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"],
+        {
+            "train-images-idx3": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
     ),
-    "fashion-mnist": ImageSet(
+    "fashion-mnist": _idx_set(
         "Fashion-MNIST",
         ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
-        784,
-        _idx_files(
-            "fashion-mnist",
-            ["http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"],
-            {
-                "train-images-idx3": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "train-labels-idx1": "25c81989df183df01b3e8a0aad5dffbe",
-                "t10k-images-idx3": "bef4ecab320f06d8554ea6380940ec79",
-                "t10k-labels-idx1": "bb300cfdad3c16e7a12a480ee83cd310",
-            },
-        ),
-        _read_idx_pair,
+        "fashion-mnist",
+        ["http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"],
+        {
+            "train-images-idx3": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
     ),
     "cifar10": ImageSet(
         "CIFAR-10",

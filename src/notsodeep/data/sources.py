@@ -58,10 +58,8 @@ def load(spec: str, standardise: bool | None = None, labels: str | int | None = 
             (``mnist``, ``fashion-mnist``, ``cifar10``, ``cifar10-vgg19``), or the path of a .npy, .npz, .csv or .parquet file.
             Settings follow a colon: n=500 draws as many samples at random by seed=0, classes=6/8 keeps these classes only;
             image sets also take split=train|test, and cifar10 takes batches=1/2.
-        standardise: Whether to subtract the mean and divide by the root mean square norm, which makes τ0 = 1; by default done
-            to everything but a mixture.
-        labels: Where a file has its labels: a column by name or number, an array of an .npz, or another file with one label
-            per sample.
+        standardise: Whether to subtract the mean and divide by the root mean square norm; by default for all but a mixture.
+        labels: Where a file has its labels: a column by name or number, an array of an .npz, or another file.
 
     Returns:
         The samples, their labels if there are any, and a description.

@@ -18,7 +18,7 @@ from torch import Tensor
 from notsodeep.arrays import samples
 from notsodeep.data.readers import check_npy_header, npy_header
 from notsodeep.data.targets import LABEL_FILES, is_number, labels_of_file, read_labels
-from notsodeep.errors import BadInput
+from notsodeep.errors import BadInput, first_line
 
 _NPY_HEADER = 1024  # bytes; numpy.save writes 118 for numbers
 _CELL = 32  # characters, on average: -1.2345678901234567e-308 and its delimiter are 25
@@ -65,13 +65,11 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
     except BadInput:
         raise
     except Exception as error:  # readers fail in many ways on a corrupt file
-        what = _first_line(error).split(". ")[0].rstrip(".")[:_QUOTED]  # NumPy goes on to advise pickles
+        what = first_line(error).split(". ")[0][:_QUOTED]  # NumPy goes on to advise pickles
         what = "it asks for more memory than there is" if isinstance(error, MemoryError) else what
         raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
     if array.dtype.kind not in "fiub":
-        raise BadInput(
-            f"{str(path)!r} holds {array.dtype}, not numbers. If a column holds labels, name it: labels=…; drop other words."
-        )
+        raise BadInput(f"{str(path)!r} holds {array.dtype}, not numbers. If a column holds labels: labels=…; drop other words.")
     if array.ndim != 2:
         raise BadInput(
             f"{str(path)!r} holds an array of shape {array.shape}; expected (samples, features). Save it as "
@@ -100,10 +98,6 @@ def _remedy(suffix: str, wanted: str | None) -> str:
     named = "If a column holds labels, name it: labels=…; " if wanted is None else ""
     rest = "drop or number other words, and give every line as many cells."
     return named + rest if named else rest.capitalize()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _column(columns: Sequence[str] | int, wanted: str | None, source: Source) -> int | None:
@@ -145,9 +139,7 @@ def _npz(source: Source, wanted: str | None) -> Table:
         names = archive.files
         others = [name for name in names if name != wanted]
         if not others or (len(others) > 1 and "x" not in others):
-            raise BadInput(
-                f"{source.name!r} holds {', '.join(names) or 'nothing'}; name the samples x, or keep one array only."
-            )
+            raise BadInput(f"{source.name!r} holds {', '.join(names) or 'nothing'}; name the samples x, or keep one array.")
         x = np.asarray(archive["x" if "x" in others else others[0]])
         if wanted in names:
             return x, np.asarray(archive[wanted])
@@ -249,14 +241,12 @@ def _check_npy(content: bytes, name: str, limits: Limits) -> None:
     """Raises BadInput unless this is a whole .npy file of a matrix of real numbers within the limits."""
     header = npy_header(io.BytesIO(content), _NPY_HEADER)
     if header is None:
-        raise BadInput(f"{name!r} is no .npy file of numbers; write it with numpy.save.")
+        raise BadInput(f"{name!r} is not a .npy file of numbers; write it with numpy.save.")
     shape, dtype, start = header
     if dtype.kind not in "fiub":
         raise BadInput(f"{name!r} holds {_short(str(dtype))}, not real numbers; save an array of floats or integers.")
     if any(length < 0 or isinstance(length, bool) for length in shape):
-        raise BadInput(
-            f"{name!r} declares the shape {_short(str(shape))}; lengths are numbers from 0 on. Write it with numpy.save."
-        )
+        raise BadInput(f"{name!r} declares the shape {_short(str(shape))}; lengths are from 0 on. Write it with numpy.save.")
     if len(shape) != 2:
         raise BadInput(
             f"{name!r} holds an array of shape {_short(str(shape))}; expected (samples, features). Save x.reshape(len(x), -1)."
@@ -282,9 +272,7 @@ def _checked_delimiter(content: bytes, name: str, limits: Limits) -> str:
         if cells != first:
             raise BadInput(f"Line {number} of {name!r} has {cells} cells, the first has {first}; give every line as many.")
     if rows < limits.fewest:
-        raise BadInput(
-            f"{name!r} has too few lines with numbers, {rows}: at least {limits.fewest} samples are needed, a row each."
-        )
+        raise BadInput(f"{name!r} has too few lines with numbers, {rows}: at least {limits.fewest} samples are needed.")
     check_size(limits, max(rows - 1, limits.fewest), first, name)  # one line may hold names
     return delimiter
 
@@ -321,7 +309,7 @@ def _cells(line: str, delimiter: str, where: str) -> int:
         if '"' in line:
             raise BadInput(f"{where} has a quotation mark inside a cell or one that is not closed; remove it.")
     if len(line) - line.rfind(delimiter) - 1 > _LAST_CELL:
-        raise BadInput(f"{where} ends in a cell of more than {_LAST_CELL} characters, which is no number and no label.")
+        raise BadInput(f"{where} ends in a cell of more than {_LAST_CELL} characters, which is neither a number nor a label.")
     return line.count(delimiter) + 1
 
 

@@ -79,8 +79,7 @@ class Targets:
     @property
     def y(self) -> Tensor:
         """Classes (n,), or numbers (n, K) in float64."""
-        labels: Tensor = self.read() if self.classes is None else self.source
-        return labels
+        return self.read() if self.classes is None else self.source
 
     def read(self, index: slice = slice(None)) -> Tensor:
         """Numbers, or one-hot classes, of the samples `index`: (rows, K), float64. Raises BadInput with the row of a NaN."""
@@ -130,10 +129,7 @@ def class_indices(y: Tensor, outputs: int) -> Tensor:
         raise BadInput(f"y holds whole numbers of shape {tuple(y.shape)}: classes are one number per sample, (n,).")
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= outputs:
-        raise BadInput(
-            f"y holds class {low if low < 0 else high}; the network has {outputs} output{'s' * (outputs > 1)}, for classes "
-            f"from 0 to {outputs - 1}."
-        )
+        raise BadInput(f"y holds class {low if low < 0 else high}; the network has {outputs} outputs, for 0 … {outputs - 1}.")
     return y.long()
 
 
@@ -175,8 +171,7 @@ def read_labels(path: Path) -> np.ndarray[Any, Any]:
         raise
     except Exception as error:  # readers fail in many ways, which all mean this
         raise BadInput(
-            f"{str(path)!r} cannot be read as labels: {str(error)[:200]}. Write it with numpy.save, or as text with one label "
-            "per line."
+            f"{str(path)!r} cannot be read as labels: {str(error)[:200]}. Write it with numpy.save, or a label per line."
         ) from error
     several = next((row for row, line in enumerate(lines) if "," in line), None)
     if several is not None:

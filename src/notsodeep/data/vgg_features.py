@@ -67,8 +67,7 @@ def vgg19() -> nn.Module:
 
 
 def make_features(folder: Path | None = None, network: Callable[[Tensor], Tensor] | None = None, progress: bool = True) -> Path:
-    """Compute the features of all of CIFAR-10 and write cifar10-vgg19/features.npz, and its MD5 sum, into `folder`, by default
-    the cache."""
+    """Compute the features of CIFAR-10 and write cifar10-vgg19/features.npz, with its MD5 sum, into `folder` or the cache."""
     path = (folder or cache_folder()) / FEATURES.path
     # Before the long computation, as these may be missing.
     pictures = {split: load_images("cifar10", split) for split in ("train", "test")}

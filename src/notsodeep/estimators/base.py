@@ -33,15 +33,10 @@ class Standardised(BaseEstimator):
     var_b: float | None
     standardise: bool
 
-    def _fit_inputs(self, X: Any) -> Tensor:
-        """X, scaled; its mean and scale are kept for other data."""
-        return self._fit_scale(validate_data(self, X, dtype=_DTYPES))
-
-    def _fit_inputs_and_labels(self, X: Any, y: Any, **checks: Any) -> tuple[Tensor, Any]:
-        rows, labels = validate_data(self, X, y, dtype=_DTYPES, **checks)
-        return self._fit_scale(rows), labels
-
-    def _fit_scale(self, rows: Any) -> Tensor:
+    def _fit_inputs(self, X: Any, *y: Any, **checks: Any) -> tuple[Tensor, Any]:
+        """X, scaled, and y, if given; the mean and scale are kept for other data."""
+        found = validate_data(self, X, *y, dtype=_DTYPES, **checks)
+        rows, labels = found if y else (found, None)
         x = _tensor(rows)
         self.standardiser_ = Standardiser(torch.zeros(x.shape[1], dtype=torch.float64), 1.0)
         if flag(self.standardise, "standardise"):
@@ -49,7 +44,7 @@ class Standardised(BaseEstimator):
                 self.standardiser_ = Standardiser.of(x)
             except BadInput:  # equal samples have no scale
                 self.standardiser_ = Standardiser(x[0].double(), 1.0)
-        return self.standardiser_(x)
+        return self.standardiser_(x), labels
 
     def _inputs(self, X: Any) -> Tensor:
         """X, scaled by the mean and scale of the data of `fit`."""
@@ -75,7 +70,7 @@ class Classifies(ClassifierMixin, Learner):
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to samples X (n, p) of classes y (n,), and return the estimator."""
-        x, labels = self._fit_inputs_and_labels(X, y)
+        x, labels = self._fit_inputs(X, y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         self._learn(x, torch.from_numpy(numbers), len(self.classes_))
@@ -97,7 +92,7 @@ class Regresses(RegressorMixin, Learner):
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to samples X (n, p) with numbers y, (n,) or (n, K), and return the estimator."""
-        x, numbers = self._fit_inputs_and_labels(X, y, y_numeric=True, multi_output=True)
+        x, numbers = self._fit_inputs(X, y, y_numeric=True, multi_output=True)
         targets = real(numbers, "y", dtype=torch.float64).numpy()
         self.target_shape_ = targets.shape[1:]
         targets = targets.reshape(len(targets), -1)

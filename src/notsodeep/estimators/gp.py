@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from notsodeep.activations import ActivationLike
 from notsodeep.arguments import norm, positive
 from notsodeep.errors import BadInput, NotContractive, NumericsWarning
-from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.exact.solver import equation_of_norms
 from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.theory.architecture import Implicit
@@ -25,6 +25,15 @@ except ImportError as error:
 
 _STEP = 1e-4
 _SMALLEST = 1e-4
+
+
+def _under_constraint(raw: str, doc: str) -> Any:
+    """The property whose value a constraint makes of the parameter `raw`."""
+
+    def value(kernel: DEQKernel) -> Tensor:
+        return getattr(kernel, f"{raw}_constraint").transform(getattr(kernel, raw))  # type: ignore[no-any-return]
+
+    return property(value, lambda kernel, value: kernel._set(raw, value), doc=doc)
 
 
 class DEQKernel(Kernel):  # type: ignore[misc]
@@ -47,6 +56,8 @@ class DEQKernel(Kernel):  # type: ignore[misc]
     """
 
     has_lengthscale = False
+    var_a = _under_constraint("raw_var_a", "σ_a², (1,).")
+    var_b = _under_constraint("raw_var_b", "σ_b², (1,).")
 
     def __init__(
         self,
@@ -71,26 +82,6 @@ class DEQKernel(Kernel):  # type: ignore[misc]
             self.register_parameter(name, nn.Parameter(torch.zeros(1)))
             self.register_constraint(name, constraint)
             self._set(name, value)
-
-    @property
-    def var_a(self) -> Tensor:
-        """σ_a², (1,)."""
-        value: Tensor = self.raw_var_a_constraint.transform(self.raw_var_a)
-        return value
-
-    @var_a.setter
-    def var_a(self, value: float) -> None:
-        self._set("raw_var_a", value)
-
-    @property
-    def var_b(self) -> Tensor:
-        """σ_b², (1,)."""
-        value: Tensor = self.raw_var_b_constraint.transform(self.raw_var_b)
-        return value
-
-    @var_b.setter
-    def var_b(self, value: float) -> None:
-        self._set("raw_var_b", value)
 
     def _set(self, name: str, value: float) -> None:
         value = positive(value, name.removeprefix("raw_"))
@@ -127,8 +118,7 @@ class DEQKernel(Kernel):  # type: ignore[misc]
             exact = equation_of_norms(net, squared_norms(x1), self.tau0).diagonal(slice(None))
             diagonal: Tensor = getattr(exact, self.kernel).to(x1)
             return diagonal
-        compute = conjugate_kernel if self.kernel == "conjugate" else tangent_kernel
-        dense: Tensor = compute(net, x1, None if same else x2, tau0=self.tau0)
+        dense: Tensor = exact_kernel(net, x1, None if same else x2, self.kernel, self.tau0)
         return dense.diagonal() if diag else dense
 
 
@@ -136,9 +126,7 @@ def _largest(net: Implicit, given: float | None, tau0: float) -> float:
     """The bound of var_a: 1/(4L²), or the given one if the kernel exists there."""
     if given is None:
         if net.contraction_bound <= _SMALLEST:
-            raise BadInput(
-                f"{net.phi} has no var_a that is sure to be admissible (L = {net.phi.lipschitz:g}); give largest_var_a."
-            )
+            raise BadInput(f"{net.phi} has no var_a sure to be admissible (L = {net.phi.lipschitz:g}); give largest_var_a.")
         return min(net.contraction_bound, 1e6)
     largest = positive(given, "largest_var_a")
     try:

@@ -12,7 +12,7 @@ from torch import Tensor
 from notsodeep.arguments import choice
 from notsodeep.data.targets import regression_targets
 from notsodeep.estimators.base import Classifies, Learner, Regresses, radius, ridges
-from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
 from notsodeep.kernels.structured.equivalent import equivalent_cross, equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_cross, sharp_kernel
@@ -33,14 +33,8 @@ class _Form:
     cross: Callable[[Implicit, Tensor, Tensor, str, float], Tensor]
 
 
-def _exact(net: Implicit, x: Tensor, x2: Tensor | None, kernel: str, at: float) -> Tensor:
-    compute = conjugate_kernel if kernel == "conjugate" else tangent_kernel
-    found: Tensor = compute(net, x, x2, tau0=at)
-    return found
-
-
 _FORMS = {
-    "exact": _Form(square=lambda net, x, kernel, at: _exact(net, x, None, kernel, at), cross=_exact),
+    "exact": _Form(square=lambda net, x, kernel, at: exact_kernel(net, x, None, kernel, at), cross=exact_kernel),
     "sharp": _Form(
         square=lambda net, x, kernel, at: sharp_kernel(net, x, kernel, tau0=at),
         cross=lambda net, new, x, kernel, at: sharp_cross(net, new, x, kernel, tau0=at),
@@ -99,11 +93,5 @@ class ImplicitKernelClassifier(Classifies, _KernelRidge):
     """Classify by kernel ridge regression on one-hot classes, with the kernel of an infinitely wide DEQ.
 
     Args:
-        activation: φ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a².
-        var_b: σ_b²; 1 − σ_a² by default.
-        kernel: "conjugate" or "tangent".
-        form: "exact", "sharp" (see `sharp_kernel`) or "equivalent" (see `equivalent_kernel`).
-        ridge: λ relative to the mean diagonal of K; None takes the one of the smallest leave-one-out error.
-        standardise: Whether to centre X and divide it by its root mean square norm.
+        activation, var_a, var_b, kernel, form, ridge, standardise: As in `ImplicitKernelRidge`.
     """

@@ -25,8 +25,33 @@ from notsodeep.theory.architecture import Explicit, Implicit
 _TRIAL_SAMPLES = 300
 
 
+class _Built(Standardised):
+    """An estimator with a network of its own."""
+
+    width: int
+
+    @abstractmethod
+    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
+        """The network for samples x; without `outputs`, of its features."""
+
+
+class _Deq(_Built):
+    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
+        bias, net = outputs is not None, self._implicit()
+        return DEQ(net, x.shape[1], self.width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype, tau0=radius(x))
+
+
 @dataclass(eq=False, repr=False)
-class _Network(Learner):
+class _Matched(_Built):
+    family: str = "matched"
+
+    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
+        bias, net = outputs is not None, _design(self._implicit(), self.family, x)
+        return ENN(net, x.shape[1], self.width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype)
+
+
+@dataclass(eq=False, repr=False)
+class _Network(Learner, _Built):
     """A network whose readout is fitted in closed form; with `epochs`, all weights are trained afterwards."""
 
     activation: Any = "relu"
@@ -39,9 +64,6 @@ class _Network(Learner):
     batch_size: int = 128
     standardise: bool = True
     random_state: Any = None
-
-    @abstractmethod
-    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module: ...
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         draw, epochs = _generator(self.random_state), count(self.epochs, "epochs", least=0)
@@ -57,20 +79,7 @@ class _Network(Learner):
         return in_batches(self.network_, x.to(next(self.network_.parameters()).dtype))
 
 
-class _Deq(_Network):
-    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
-        return _deq(self._implicit(), x, self.width, outputs, draw)
-
-
-@dataclass(eq=False, repr=False)
-class _Matched(_Network):
-    family: str = "matched"
-
-    def _build(self, x: Tensor, outputs: int, draw: torch.Generator) -> nn.Module:
-        return _matched(_design(self._implicit(), self.family, x), x, self.width, outputs, draw)
-
-
-class DEQClassifier(Classifies, _Deq):
+class DEQClassifier(Classifies, _Deq, _Network):
     """Classify with a DEQ: random features z*, a ridge readout of one-hot classes, then `epochs` of training on all weights.
 
     Args:
@@ -78,8 +87,7 @@ class DEQClassifier(Classifies, _Deq):
         var_a: σ_a².
         var_b: σ_b²; 1 − σ_a² by default.
         width: The number of units.
-        ridge: The ridge of the readout, relative to the mean square of a feature; None takes the one of the smallest
-            leave-one-out error.
+        ridge: The ridge of the readout, over the mean square of a feature; None takes the one of least leave-one-out error.
         epochs: Epochs of training; with 0 the features stay as they were drawn.
         rate: The learning rate of AdamW.
         batch_size: Samples per step of training.
@@ -88,63 +96,40 @@ class DEQClassifier(Classifies, _Deq):
     """
 
 
-class DEQRegressor(Regresses, _Deq):
+class DEQRegressor(Regresses, _Deq, _Network):
     """Predict numbers with a DEQ: random features z*, a ridge readout, then `epochs` of training on all weights.
 
     Args:
-        activation: φ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a².
-        var_b: σ_b²; 1 − σ_a² by default.
-        width: The number of units.
-        ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
-        epochs: Epochs of training; with 0 the features stay as they were drawn.
-        rate: The learning rate of AdamW.
-        batch_size: Samples per step of training.
-        standardise: Whether to centre X and divide it by its root mean square norm.
-        random_state: The seed of the weights and of the order of samples.
-    """
-
-
-class ExplicitClassifier(Classifies, _Matched):
-    """Classify with the explicit network that is matched to the DEQ of the same parameters.
-
-    Args:
-        activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a² of the DEQ.
-        var_b: σ_b² of the DEQ; 1 − σ_a² by default.
-        width: The number of units of each layer.
-        ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
-        epochs: Epochs of training; with 0 the features stay as they were drawn.
-        rate: The learning rate of AdamW.
-        batch_size: Samples per step of training.
-        standardise: Whether to centre X and divide it by its root mean square norm.
-        random_state: The seed of the weights and of the order of samples.
-        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the
-            data, which takes a second or two longer.
-    """
-
-
-class ExplicitRegressor(Regresses, _Matched):
-    """Predict numbers with the explicit network that is matched to the DEQ of the same parameters.
-
-    Args:
-        activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a² of the DEQ.
-        var_b: σ_b² of the DEQ; 1 − σ_a² by default.
-        width: The number of units of each layer.
-        ridge: The ridge of the readout; None takes the one of the smallest leave-one-out error.
-        epochs: Epochs of training; with 0 the features stay as they were drawn.
-        rate: The learning rate of AdamW.
-        batch_size: Samples per step of training.
-        standardise: Whether to centre X and divide it by its root mean square norm.
-        random_state: The seed of the weights and of the order of samples.
-        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the
-            data, which takes a second or two longer.
+        activation, var_a, var_b, width, ridge, epochs, rate, batch_size, standardise, random_state: As in
+            `DEQClassifier`.
     """
 
 
 @dataclass(eq=False, repr=False)
-class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised):
+class ExplicitClassifier(Classifies, _Matched, _Network):
+    """Classify with the explicit network that is matched to the DEQ of the same parameters.
+
+    Args:
+        activation, var_a, var_b: φ, σ_a² and σ_b² of the DEQ, as in `DEQClassifier`.
+        width, ridge, epochs, rate, batch_size, standardise, random_state: As in `DEQClassifier`.
+        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the data,
+            which takes a second or two longer.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class ExplicitRegressor(Regresses, _Matched, _Network):
+    """Predict numbers with the explicit network that is matched to the DEQ of the same parameters.
+
+    Args:
+        activation, var_a, var_b: φ, σ_a² and σ_b² of the DEQ, as in `DEQClassifier`.
+        width, ridge, epochs, rate, batch_size, standardise, random_state: As in `DEQClassifier`.
+        family: The family of the explicit network, as in `ExplicitClassifier`.
+    """
+
+
+@dataclass(eq=False, repr=False)
+class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Built):
     """A transformer to the features of a network with random weights."""
 
     activation: Any = "relu"
@@ -154,13 +139,10 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised)
     standardise: bool = True
     random_state: Any = None
 
-    @abstractmethod
-    def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module: ...
-
     def fit(self, X: Any, y: Any = None) -> Any:  # noqa: ARG002 (scikit-learn passes it)
         """Take the mean and scale of samples X (n, p), draw the weights, and return the estimator."""
-        x = self._fit_inputs(X)
-        self.network_ = self._build(x, _generator(self.random_state))
+        x, _ = self._fit_inputs(X)
+        self.network_ = self._build(x, None, _generator(self.random_state))
         self._n_features_out = self.width
         return self
 
@@ -176,50 +158,25 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Standardised)
         return tags
 
 
-class DEQFeatures(_Features):
+class DEQFeatures(_Deq, _Features):
     """z* of a DEQ with random weights: features whose inner products approach its conjugate kernel as the width grows.
 
     Args:
-        activation: φ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a².
-        var_b: σ_b²; 1 − σ_a² by default.
+        activation, var_a, var_b, standardise, random_state: As in `DEQClassifier`.
         width: The number of features.
-        standardise: Whether to centre X and divide it by its root mean square norm.
-        random_state: The seed of the weights.
     """
-
-    def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
-        return _deq(self._implicit(), x, self.width, None, draw)
 
 
 @dataclass(eq=False, repr=False)
-class ExplicitFeatures(_Features):
+class ExplicitFeatures(_Matched, _Features):
     """Features of the explicit network that is matched to a DEQ: nearly the same kernel, without the DEQ's iterations.
 
     Args:
-        activation: φ of the DEQ: a name, an `Activation`, or any torch callable.
-        var_a: σ_a² of the DEQ.
-        var_b: σ_b² of the DEQ; 1 − σ_a² by default.
-        width: The number of features.
-        standardise: Whether to centre X and divide it by its root mean square norm.
-        random_state: The seed of the weights.
-        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the
-            data, which takes a second or two longer.
+        activation, var_a, var_b: φ, σ_a² and σ_b² of the DEQ, as in `DEQFeatures`.
+        width, standardise, random_state: As in `DEQFeatures`.
+        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the data,
+            which takes a second or two longer.
     """
-
-    family: str = "matched"
-
-    def _build(self, x: Tensor, draw: torch.Generator) -> nn.Module:
-        return _matched(_design(self._implicit(), self.family, x), x, self.width, None, draw)
-
-
-def _deq(net: Implicit, x: Tensor, width: int, outputs: int | None, draw: torch.Generator) -> nn.Module:
-    bias = outputs is not None
-    return DEQ(net, x.shape[1], width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype, tau0=radius(x))
-
-
-def _matched(explicit: Explicit, x: Tensor, width: int, outputs: int | None, draw: torch.Generator) -> nn.Module:
-    return ENN(explicit, x.shape[1], width, outputs, readout_bias=outputs is not None, generator=draw, dtype=x.dtype)
 
 
 def _design(net: Implicit, family: str, x: Tensor) -> Explicit:
@@ -232,8 +189,7 @@ def _design(net: Implicit, family: str, x: Tensor) -> Explicit:
 
 @lru_cache(maxsize=256)
 def _design_by_radius(net: Implicit, family: str, tau0: float) -> Explicit | None:
-    """The design if it depends on τ0 alone, as cross-validation asks for it many times; the length of a Hermite design depends
-    on the data."""
+    """The design if it depends on τ0 alone, for cross-validation; the length of a Hermite design depends on the data."""
     found = design(net, tau0=tau0, family=family)
     return None if found.family.startswith("hermite") and ":" not in family else found.explicit
 

@@ -18,8 +18,7 @@ def design_figure(design: Design, spectra: dict[str, torch.Tensor], gap: float |
 
     Args:
         design: the design.
-        spectra: eigenvalues of the kernels of the DEQ ("deq"), the designed ("explicit") and the undesigned network
-            ("undesigned").
+        spectra: eigenvalues of the kernels of the DEQ ("deq"), the designed ("explicit") and the "undesigned" network.
         gap: the gap between the first two kernels; None for the one that the design measured.
 
     Returns:

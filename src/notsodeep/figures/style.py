@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,8 @@ _RC: dict[Any, Any] = {
     "svg.hashsalt": "notsodeep",
 }
 
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Draw with this package's settings of matplotlib."""
-    with mpl.rc_context(_RC):
-        yield
+style = partial(mpl.rc_context, _RC)
+"""The context in which figures are drawn: this package's settings of matplotlib."""
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

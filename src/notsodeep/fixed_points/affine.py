@@ -79,9 +79,6 @@ class AffineMap:
         def product(s: Tensor) -> Tensor:
             return functional.linear(s.bfloat16(), low)
 
-        def rough(s: Tensor) -> Tensor:
-            return self.phi(product(s) + self.u)
-
         def refined(s: Tensor) -> Tensor:
             h = self._updated(s, product, budget)
             if h is None:
@@ -89,7 +86,7 @@ class AffineMap:
             self.latest = (s, h)
             return self.phi(h)
 
-        return (Stage(rough, BFLOAT16_FLOOR), Stage(refined))
+        return (Stage(lambda s: self.phi(product(s) + self.u), BFLOAT16_FLOOR), Stage(refined))
 
     def _updated(self, s: Tensor, product: Map, budget: float) -> Tensor | None:
         """W s + u from its last value; None where the error would exceed the budget."""

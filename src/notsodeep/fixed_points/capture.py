@@ -1,8 +1,7 @@
 """The tensors that a function of the state closes over, found by watching one evaluation, and ways to replace them.
 
-An implicit gradient needs those tensors as arguments: to give each its gradient, and to put others in their place for a
-gradient of a gradient or a transform of `torch.func`. A first derivative does without: it follows the graph of the last
-evaluation.
+An implicit gradient needs those tensors as arguments: to give each its gradient, and to put others in their place for a second
+derivative or a transform of `torch.func`. A first derivative follows the graph of the last evaluation instead.
 """
 
 from __future__ import annotations

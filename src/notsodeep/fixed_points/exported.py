@@ -281,8 +281,7 @@ class _GraphRun:
         def go_on(count: Tensor, *both: Tensor) -> Tensor:
             residual = self._residual(both[:k], both[k:])
             # A plain step from a state that is not finite leads nowhere else.
-            more: Tensor = (count < self.plan.max_steps) & ((residual > self.tol) & torch.isfinite(residual)).any()
-            return more
+            return (count < self.plan.max_steps) & ((residual > self.tol) & torch.isfinite(residual)).any()
 
         def body(count: Tensor, *both: Tensor) -> tuple[Tensor, ...]:
             after = self._next(both[:k], both[k:])
@@ -343,5 +342,4 @@ def _norms(state: Sequence[Tensor], axes: int) -> Tensor:
     """The length of each sample of a state, along its leading axes."""
     # Not by vector_norm: in torch 2.11 a graph forgets to drop an axis of length 1.
     lengths = [part[..., None].flatten(axes).abs().square().sum(-1).sqrt() for part in state]
-    together: Tensor = lengths[0] if len(lengths) == 1 else torch.stack(lengths).square().sum(0).sqrt()
-    return together
+    return lengths[0] if len(lengths) == 1 else torch.stack(lengths).square().sum(0).sqrt()

@@ -16,7 +16,7 @@ from notsodeep.fixed_points.capture import capture, eager, require_all_seen, tra
 from notsodeep.fixed_points.exported import in_graph, solve_in_graph
 from notsodeep.fixed_points.graph import Seen, followed
 from notsodeep.fixed_points.implicit import equilibrium
-from notsodeep.fixed_points.layout import Layout
+from notsodeep.fixed_points.layout import StateLayout
 from notsodeep.fixed_points.loop import Context, Independence
 from notsodeep.fixed_points.plan import FullPrecision, Plan, Precision, default_tolerance, inside
 from notsodeep.fixed_points.solution import Reason, Solution, Subject
@@ -85,7 +85,7 @@ def fixed_point(
     require_adjoint(adjoint)
     _require_callable(f, inputs, args)
     aux = flag(aux, "aux")
-    layout = Layout.of(z0, samples)
+    layout = StateLayout.of(z0, samples)
     start = layout.pack(z0).clone()
     kind = start.device.type
     if torch.is_autocast_enabled(kind):
@@ -113,8 +113,7 @@ def _exported(step: StateMap, z0: Any, plan: Plan, keep: tuple[int, ...]) -> Sol
     """The solution in an exported graph."""
     if keep:
         raise BadInput(
-            f"keep={keep!r} returns states of a Python loop, which an exported graph does not have: leave keep out where "
-            "torch.compiler.is_exporting()."
+            f"keep={keep!r} returns states of a loop, which no graph has: leave keep out where torch.compiler.is_exporting()."
         )
     plan = replace(plan, tol=plan.tolerance(step.layout.dtype))
     solution = solve_in_graph(step.image, z0, step.layout.axes, plan)
@@ -166,7 +165,7 @@ def implicit_gradient(
     if flag(throw, "throw") and found.reason is not Reason.converged:
         kind = "relative residual" if found.relative else "residual"
         raise NotConverged(
-            f"z_star is no solution of z = f(z): its {kind} is {float(found.residuals[0].max()):.2e}, the tolerance "
+            f"z_star does not solve z = f(z): its {kind} is {float(found.residuals[0].max()):.2e}, the tolerance "
             f"{found.tol:.1e}. Solve it further, pass the tol that it was solved to, or throw=False to take it as it is.",
             residual=found.residual,
             steps=found.evaluations,
@@ -184,7 +183,7 @@ class StateMap:
     """
 
     f: Callable[..., Any]
-    layout: Layout
+    layout: StateLayout
     inputs: tuple[Tensor, ...]
     args: tuple[Tensor, ...]
     aux: bool = False
@@ -199,8 +198,7 @@ class StateMap:
         wrong = [tuple(x.shape) for x in self.inputs if not x.ndim or x.shape[0] != self.layout.samples]
         if wrong:
             raise BadInput(
-                f"inputs have one row for each sample, and the state has {self.layout.samples}; got shape {wrong[0]}. Tensors "
-                "without such rows go into args."
+                f"inputs have one row for each sample, and the state has {self.layout.samples}; {wrong[0]} belongs into args."
             )
 
     def __call__(self, z: Tensor) -> Tensor:
@@ -272,7 +270,7 @@ class StateMap:
         return returned
 
 
-def _for_layout(solver: Any, layout: Layout) -> Any:
+def _for_layout(solver: Any, layout: StateLayout) -> Any:
     """The solver with its preconditioner, if any, as a function of matrices."""
     if isinstance(solver, Preconditioned | Splitting):
         solver = replace(solver, solver=_for_layout(solver.solver, layout))

@@ -45,13 +45,13 @@ class Graph:
             leaf = mark_state(z.detach().requires_grad_())
             return Graph(leaf, f(leaf), getattr(f, "structure", None))
 
-    def pull(self, u: Tensor) -> Tensor | None:
-        """Jᵀu, in the shape of u; None where the image does not depend on the state."""
-        if not self.image.requires_grad:
-            return None
+    def pull(self, u: Tensor) -> Tensor:
+        """Jᵀu, in the shape of u."""
+        if not self.image.requires_grad:  # a constant
+            return torch.zeros_like(u)
         u_image = u.reshape(self.image.shape)
-        (found,) = torch.autograd.grad(self.image, self.z, u_image, retain_graph=True, allow_unused=True)
-        return None if found is None else found.reshape(u.shape)
+        (found,) = torch.autograd.grad(self.image, self.z, u_image, retain_graph=True, materialize_grads=True)
+        return found.reshape(u.shape)
 
 
 class _Tracked:
@@ -163,8 +163,7 @@ def _adjoint(link: _Link, attempt: Attempt, g: Tensor) -> Tensor:
     rows = g.reshape(link.rows, -1)
 
     def transposed(u: Tensor) -> Tensor:
-        product = graph.pull(u)
-        image = rows if product is None else product + rows
+        image = graph.pull(u) + rows
         return image if failed is None else torch.where(failed[:, None], 0.0, image)
 
     return attempt.solve(transposed, rows).reshape(g.shape)

@@ -1,6 +1,6 @@
 """The fixed point as a differentiable operation of its arguments: exact gradients of any order, under `torch.func` too.
 
-Ref: docs/theory.md, section 7.
+Ref: docs/theory.md, section 8.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from torch import Tensor
 from notsodeep.arguments import count, function, generator as checked_generator
 from notsodeep.errors import BadInput, warn
 from notsodeep.fixed_points.graph import Graph
-from notsodeep.fixed_points.layout import HALF, Layout, Map
+from notsodeep.fixed_points.layout import HALF, Map, StateLayout
 from notsodeep.fixed_points.progress import rows_depend
 from notsodeep.linalg.eigen import spectral_radii
 
@@ -40,8 +40,7 @@ def spectral_radius(
     Args:
         f: The map, or a `DEQ`.
         z: A state: a tensor, or a nested tuple, list or dict of them. Of a DEQ, the samples (n, p) that it solves for.
-        samples: How many leading axes are independent, as for `fixed_point`: by default one, and none where rows turn out
-            to depend on each other.
+        samples: How many leading axes are independent, as for `fixed_point`; none where rows depend on each other.
         generator: Draws the vector that the products begin with.
 
     Returns:
@@ -59,18 +58,11 @@ def spectral_radius(
     graph = Graph.of(layout.wrap(f), layout.pack(z).detach())
     guessed = samples is None and layout.samples > 1
     if guessed and rows_depend(layout.wrap(f), graph.z.detach(), graph.image.detach()):
-        warn(
-            f"The {layout.samples} rows of the state depend on each other, so they are one sample, with one spectral radius. "
-            "Pass samples=0 to say so."
-        )
-        layout = Layout.of(z, 0)
-
-    def transposed(v: Tensor) -> Tensor:  # Jᵀ has the eigenvalues of J
-        found = graph.pull(v)
-        return torch.zeros_like(v) if found is None else found
+        warn(f"The {layout.samples} rows of the state depend on each other: one sample, one spectral radius. Pass samples=0.")
+        layout = StateLayout.of(z, 0)
 
     start = _normal(graph.z, torch.Generator().manual_seed(0) if generator is None else generator)
-    return spectral_radii(transposed, start.reshape(layout.samples, -1))
+    return spectral_radii(graph.pull, start.reshape(layout.samples, -1))  # Jᵀ has the eigenvalues of J
 
 
 def jacobian_penalty(f: Callable[[Any], Any], z: Any, *, probes: int = 1, generator: torch.Generator | None = None) -> Tensor:
@@ -101,14 +93,14 @@ def jacobian_penalty(f: Callable[[Any], Any], z: Any, *, probes: int = 1, genera
         total = state.new_zeros(())
         for _ in range(probes if image.requires_grad else 0):  # otherwise f is constant
             probe = _normal(state, generator)
-            (pulled,) = torch.autograd.grad(image, state, probe, create_graph=True, allow_unused=True)
-            total = total if pulled is None else total + pulled.square().sum()
+            (pulled,) = torch.autograd.grad(image, state, probe, create_graph=True, materialize_grads=True)
+            total = total + pulled.square().sum()
     return total / (probes * state.numel())
 
 
-def _layout(f: object, z: Any, samples: int | None) -> Layout:
+def _layout(f: object, z: Any, samples: int | None) -> StateLayout:
     function(f, "f", "a function of the state", 1)
-    layout = Layout.of(z, samples)
+    layout = StateLayout.of(z, samples)
     if torch.is_inference_mode_enabled():
         raise BadInput("Products with a Jacobian need a graph, and inference_mode makes none: use torch.no_grad().")
     if layout.dtype in HALF:

@@ -22,7 +22,7 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
-class Layout:
+class StateLayout:
     """Where each tensor of a nested tuple, list or dict stands in a row of the matrix.
 
     A row is one sample: one index of the leading axes that are independent problems, or the whole state without such axes. The
@@ -51,7 +51,7 @@ class Layout:
         return [shape.numel() * (1 + own.is_complex) // self.samples for shape, own in pairs]
 
     @staticmethod
-    def of(state: Any, axes: int | None = None) -> Layout:
+    def of(state: Any, axes: int | None = None) -> StateLayout:
         """The layout of `state` with `axes` leading axes of independent samples; `BadInput` where that is not possible.
 
         None takes one axis where every tensor has at least two and they agree on its length, and no axis elsewhere.
@@ -59,28 +59,25 @@ class Layout:
         leaves, spec = pytree.tree_flatten(state)
         if not leaves or not all(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves):
             kinds = ", ".join(sorted({_kind(leaf) for leaf in leaves})) or "nothing"
-            raise BadInput(
-                f"The state of a fixed point must be a float or complex tensor, or a tuple, list or dict of them; got {kinds}."
-            )
+            raise BadInput(f"A state must be a float or complex tensor, or a tuple, list or dict of them; got {kinds}.")
         for leaf in leaves:
             _require_usable(leaf)
         shapes = tuple(leaf.shape for leaf in leaves)
         if any(leaf.numel() == 0 for leaf in leaves):  # not of a shape, which would fix the length of an exported axis
             raise BadInput(f"The state of a fixed point is empty: shapes {_shown(shapes)}.")
         axes = _axes(shapes, axes)
-        return Layout(spec, shapes, tuple(leaf.dtype for leaf in leaves), math.prod(shapes[0][:axes]), axes)
+        return StateLayout(spec, shapes, tuple(leaf.dtype for leaf in leaves), math.prod(shapes[0][:axes]), axes)
 
-    def of_rows(self, count: int) -> Layout:
+    def of_rows(self, count: int) -> StateLayout:
         """The layout of `count` of the samples, which must lie along one leading axis."""
         shapes = tuple(torch.Size((count, *shape[1:])) for shape in self.shapes)
-        return Layout(self.spec, shapes, self.dtypes, count, 1)
+        return StateLayout(self.spec, shapes, self.dtypes, count, 1)
 
     def pack(self, state: Any) -> Tensor:
         """(n, d), a view where the state is one contiguous tensor."""
         leaves = pytree.tree_leaves(state)
         if len(leaves) == 1:
-            matrix: Tensor = _as_real(leaves[0]).reshape(self.samples, -1)
-            return matrix
+            return _as_real(leaves[0]).reshape(self.samples, -1)
         return torch.cat([_as_real(leaf).reshape(self.samples, -1).to(self.dtype) for leaf in leaves], dim=1)
 
     def unpack(self, matrix: Tensor) -> Any:
@@ -130,10 +127,7 @@ def _require_usable(leaf: Tensor) -> None:
     """Raise `BadInput` for a tensor that no solver can compute with."""
     name = str(leaf.dtype.to_real()).removeprefix("torch.")
     if name not in EQUILIBRIUM_RTOL:
-        raise BadInput(
-            f"The state of a fixed point is {name}, in which torch stores numbers and computes nothing: write "
-            "z0.to(torch.bfloat16)."
-        )
+        raise BadInput(f"The state is {name}, in which torch computes nothing: write z0.to(torch.bfloat16).")
     if leaf.layout != torch.strided or leaf.is_nested:
         kind = "nested" if leaf.is_nested else str(leaf.layout).removeprefix("torch.")
         raise BadInput(
@@ -141,10 +135,7 @@ def _require_usable(leaf: Tensor) -> None:
             "z0.to_padded_tensor(0.0) for samples of different lengths."
         )
     if leaf.is_meta:
-        raise BadInput(
-            "The state of a fixed point is on the device meta, where tensors hold no numbers: write torch.zeros_like(z0, "
-            "device='cpu')."
-        )
+        raise BadInput("On the device meta tensors hold no numbers: write torch.zeros_like(z0, device='cpu').")
 
 
 def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
@@ -153,9 +144,7 @@ def _axes(shapes: tuple[torch.Size, ...], axes: int | None) -> int:
     if axes is None:
         return int(all(len(shape) > 1 and shape[0] == shapes[0][0] for shape in shapes))
     if not is_whole(axes) or axes < 0:
-        raise BadInput(
-            f"samples, the number of leading axes that are independent problems, must be 0, 1, 2 …; got {shown(axes)}."
-        )
+        raise BadInput(f"samples, the number of independent leading axes, must be 0, 1, 2 …; got {shown(axes)}.")
     axes = int(axes)
     leading = shapes[0][:axes]
     if any(len(shape) < axes or shape[:axes] != leading for shape in shapes):

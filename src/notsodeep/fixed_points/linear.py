@@ -81,8 +81,7 @@ class Dense(Linear):
 class CircularConvolution(Linear):
     """W as a convolution with circular padding, of states (n, c, w) or (n, c, h, w).
 
-    Like torch's convolutions it is a cross-correlation. In Fourier space it is one c × c matrix per frequency, which the
-    resolvent inverts.
+    Like torch's convolutions it is a cross-correlation: in Fourier space a c × c matrix per frequency, which is inverted.
 
     Args:
         kernel: (c, c, k) or (c, c, k, k), with odd k.
@@ -183,8 +182,7 @@ class Operator(Linear):
         solve = self.solve
         if solve is None:
             raise BadInput(
-                "PeacemanRachford needs (I + α(I − W))⁻¹: give Operator the functions solve and solve_transposed, or use "
-                "ForwardBackward."
+                "PeacemanRachford needs (I + α(I − W))⁻¹: give Operator solve and solve_transposed, or use ForwardBackward."
             )
         return lambda v: solve(v, alpha)
 
@@ -227,10 +225,7 @@ def _require_tensor(value: object, name: str, what: str) -> None:
 def _require_dtype(own: torch.dtype, dtype: torch.dtype) -> None:
     if own != dtype:
         ours, theirs = (str(each).removeprefix("torch.") for each in (own, dtype))
-        raise BadInput(
-            f"W is in {ours} and the state in {theirs}, and torch multiplies within one dtype only: write z0.to(W.dtype) or "
-            "W.to(z0.dtype)."
-        )
+        raise BadInput(f"W is in {ours} and the state in {theirs}: write z0.to(W.dtype) or W.to(z0.dtype).")
 
 
 @torch.no_grad()

@@ -64,7 +64,7 @@ def iterate(f: Map, z0: Tensor, plan: Plan, context: Context = Context()) -> Sol
     """
     if isinstance(plan.solver, Splitting):
         return _by_splitting(f, z0, plan, plan.solver, context.tracked)
-    run = _Run(f, z0, plan, plan.solver, context)
+    run = _Iteration(f, z0, plan, plan.solver, context)
     end: _End | None = run.advance()
     while end is _End.thinned:
         run.finish_rest()
@@ -74,13 +74,10 @@ def iterate(f: Map, z0: Tensor, plan: Plan, context: Context = Context()) -> Sol
     return _as_one(run)
 
 
-def _as_one(run: _Run) -> Solution:
+def _as_one(run: _Iteration) -> Solution:
     """The solution of a run whose samples depend on each other: the whole state as one sample, from the last image on."""
     n, used, tracked = len(run.z0), len(run.trace), run.context.tracked
-    warn(
-        f"The {n} rows of the state depend on each other, so they are solved as one problem from evaluation {used} on. Pass "
-        "samples=0 to do so from the start."
-    )
+    warn(f"The {n} rows of the state depend on each other, so they are one problem from evaluation {used} on. Pass samples=0.")
     whole = iterate(
         lambda z: run.f(z.reshape(n, -1)).reshape(1, -1),
         run.fz.reshape(1, -1),
@@ -125,7 +122,7 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
         used = sum(map(len, traces))
         found = iterate(step, v, replace(inner, tol=aim, max_steps=max(plan.max_steps - used, 1)), _ALONE)
         v = found.value
-        check = _Run(f, state(v), plan, splitting.solver, replace(_ALONE, tracked=tracked))
+        check = _Iteration(f, state(v), plan, splitting.solver, replace(_ALONE, tracked=tracked))
         check.measure = measure
         residual = check.evaluate().detach()
         traces += [found.residuals, residual[None]]
@@ -143,7 +140,7 @@ def _by_splitting(f: Map, z0: Tensor, plan: Plan, splitting: Splitting, tracked:
     return Solution(check.z, steps, residual, trace, status=status, tol=tol, relative=plan.relative)
 
 
-class _Run:
+class _Iteration:
     """The loop over samples that are treated as independent."""
 
     progress: Progress
@@ -212,7 +209,7 @@ class _Run:
         rows = (~(self.trace[-1] <= self.tol)).nonzero().flatten()
         some: Any = self.f
         plan = replace(self.plan, max_steps=self.plan.max_steps - len(self.trace), precision=FullPrecision())
-        rest = _Run(some.select(rows), self.z[rows], plan, self.solver, _ALONE)
+        rest = _Iteration(some.select(rows), self.z[rows], plan, self.solver, _ALONE)
         rest.measure = self.measure.select(rows)
         rest.progress, rest.judged = self.progress.select(rows), self.judged
         memory = selected(self.memory, rows)

@@ -44,8 +44,7 @@ class MixedPrecision:
     Matrix products are in bfloat16 down to a relative residual of about 6e-3, then (CUDA) in TF32 to about 5e-4, then in full
     precision, the only one in which convergence is judged. On other devices every step is in full precision.
 
-    A `DEQ` does better: after one product in full precision, h = W z + u is updated by h + W (z' − z), whose error is that of
-    the format times an ever smaller difference.
+    A `DEQ` does better: after one product in full precision it updates h = W z + u by W (z' − z), with an ever smaller error.
     """
 
     def stages(self, f: Map, z: Tensor, tol: float) -> tuple[Stage, ...]:
@@ -115,9 +114,7 @@ class Plan:
     def __post_init__(self) -> None:
         if not isinstance(self.solver, Solver | Splitting):
             given = shown(self.solver)
-            raise BadInput(
-                f"solver must be Picard(), Anderson(), Broyden(), PeacemanRachford() or another Solver, got {given}."
-            )
+            raise BadInput(f"solver must be Picard(), Anderson(), Broyden(), PeacemanRachford() or a Solver, got {given}.")
         for name in ("relative", "throw"):
             object.__setattr__(self, name, flag(getattr(self, name), name))
         if self.tol is not None and not 0.0 < as_number(self.tol) < float("inf"):

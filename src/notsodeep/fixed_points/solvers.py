@@ -123,8 +123,7 @@ class Anderson(Solver):
         damping: The share of each step that is taken, in (0, 1].
         engage: While plain steps shrink the batch's largest residual by this factor, one step in four is mixed, and with one
             difference: there mixing gains little.
-        every: One step in so many is mixed, the others are plain: about as many are needed, and mixing costs as much as a
-            small layer.
+        every: One step in so many is mixed: about as few are needed, and mixing costs as much as a small layer.
 
     Raises:
         BadInput: An argument is out of range.
@@ -278,9 +277,7 @@ class Preconditioned(Solver):
 
     def __post_init__(self) -> None:
         if not callable(self.apply) or not isinstance(self.solver, Solver):
-            raise BadInput(
-                f"Preconditioned takes a function and a solver, got {type(self.apply).__name__} and {self.solver!r}."
-            )
+            raise BadInput(f"Preconditioned takes a function and a solver, got {shown(self.apply)} and {shown(self.solver)}.")
 
     def init(self, z: Tensor) -> Any:
         return self.solver.init(z)

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import as_number
+from notsodeep.arguments import as_number, instance
 from notsodeep.errors import BadInput
-from notsodeep.fixed_points.layout import Layout, Map
+from notsodeep.fixed_points.layout import Map, StateLayout
 from notsodeep.fixed_points.linear import Linear, as_linear, bounds
 from notsodeep.fixed_points.solvers import Anderson, Solver, require
 
@@ -45,8 +45,7 @@ class Activated:
     def __post_init__(self) -> None:
         if not callable(self.phi):
             raise BadInput(f"phi must be a function, got {type(self.phi).__name__}.")
-        if not isinstance(self.u, Tensor):
-            raise BadInput(f"u must be a tensor that fits the state, got {type(self.u).__name__}.")
+        instance(self.u, Tensor, "u", "a tensor that fits the state")
         object.__setattr__(self, "weight", as_linear(self.linear))
 
     def __call__(self, z: Tensor) -> Tensor:
@@ -66,15 +65,14 @@ class Activated:
         pairs = zip(reversed(own), reversed(shape), strict=False)
         if len(own) > len(shape) or any(length not in (1, wanted) for length, wanted in pairs):
             raise BadInput(
-                f"u has shape {own} and the state {tuple(shape)}: u must have the state's shape, or a shape that torch "
-                "broadcasts to it.",
+                f"u has shape {own} and the state {tuple(shape)}: u must have that shape, or broadcast to it.",
                 u=own,
                 shape=tuple(shape),
             )
         if self.u.is_complex() != dtype.is_complex:
             raise BadInput(f"u is {self.u.dtype} and the state {dtype}: both must be real, or both complex.")
 
-    def rows(self, layout: Layout) -> ActivatedRows:
+    def rows(self, layout: StateLayout) -> ActivatedRows:
         """f as a function of the matrices that `layout` makes of states; with the splittings' error where it has no split."""
         shape, dtype = tuple(layout.shapes[0]), layout.dtypes[0]
         try:
@@ -200,8 +198,7 @@ class Splitting(ABC):
 
     def __post_init__(self) -> None:
         require(self, "alpha", "a positive number", self.alpha is None or 0.0 < as_number(self.alpha) < math.inf)
-        if not isinstance(self.solver, Solver):
-            raise BadInput(f"The solver of {type(self).__name__} must be a Solver, got {self.solver!r}.")
+        instance(self.solver, Solver, f"The solver of {type(self).__name__}", "a Solver")
 
     @abstractmethod
     def split(self, f: ActivatedRows, like: Tensor) -> tuple[Map, Map]:

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from notsodeep.arguments import as_number, count, is_whole
+from notsodeep.arguments import as_number, count, instance, is_whole
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.capture import eager
 from notsodeep.fixed_points.fixed_point import StateMap
 from notsodeep.fixed_points.graph import Graph
 from notsodeep.fixed_points.jacobian import spectral_radius
-from notsodeep.fixed_points.layout import Layout, Map
+from notsodeep.fixed_points.layout import Map, StateLayout
 from notsodeep.fixed_points.loop import Context, Independence, iterate
 from notsodeep.fixed_points.plan import Plan, inside, without_autocast
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard, Solver
@@ -155,14 +155,10 @@ class Options:
 
     def forward(self, training: bool, solver_kwargs: Mapping[str, Any]) -> NamedSolver:
         """The solver of one call; arguments for another solver are ignored."""
-        if not isinstance(solver_kwargs, Mapping):
-            raise BadInput(f"solver_kwargs must be a dict, got {type(solver_kwargs).__name__}.")
-        more = dict(solver_kwargs)
+        more = dict(instance(solver_kwargs, Mapping, "solver_kwargs", "a dict"))
         _require_known(more, ("f_max_iter", "tau", "m", "lam", "LBFGS_thres", "ls", "return_final"), "solver_kwargs")
         if any([more.pop("ls", False), more.pop("return_final", False)]):
-            raise BadInput(
-                "There is no ls (line search) and no return_final here; simple_fixed_point_iter does return its last state."
-            )
+            raise BadInput("There is no ls (line search) or return_final here; simple_fixed_point_iter gives its last state.")
         budget = self.f_max_iter if training else self.eval_f_max_iter or int(self.f_max_iter * self.eval_factor)
         # torchdeq's Anderson mixes m iterates, that is m − 1 differences, and there must be one.
         for name, least in (("f_max_iter", 0), ("m", 2 if self.f_solver == "anderson" else 1), ("LBFGS_thres", 1)):
@@ -272,7 +268,7 @@ def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tenso
         kinds = f"{type(func).__name__} and {type(z_init).__name__}"
         raise BadInput(f"func must be a function, z_init a tensor or a tuple or list of tensors; got {kinds}.")
     start = z_init if isinstance(z_init, Tensor) else list(z_init)
-    layout = Layout.of(start, axes=1)
+    layout = StateLayout.of(start, axes=1)
     z = layout.pack(start).detach().clone()
     kind = z.device.type
     if torch.is_autocast_enabled(kind):
@@ -281,11 +277,11 @@ def _of_matrices(func: Callable[..., Any], z_init: Any) -> tuple[StateMap, Tenso
     return StateMap(lambda state: func(state) if isinstance(state, Tensor) else func(*state), layout, (), ()), z
 
 
-def _solve(f: Map, z: Tensor, method: NamedSolver, keep: Sequence[int] = ()) -> _Record:
+def _solve(f: Map, z: Tensor, method: NamedSolver, keep: Sequence[int] = ()) -> _Account:
     """Iterate z, (n, d), as far as `method` goes, without errors and without a gradient."""
     damped = method.tau != 1.0 and "fixed_point_iter" in method.name
     # torchdeq's plain steps are those of the damped map, whose residuals it reports; its Anderson is damped by itself.
-    record = _Record((lambda z: torch.lerp(z, f(z), method.tau)) if damped else f, z, method, keep)
+    record = _Account((lambda z: torch.lerp(z, f(z), method.tau)) if damped else f, z, method, keep)
     with torch.no_grad(), without_autocast(z.device.type):
         if method.name == "simple_fixed_point_iter":
             for _ in range(method.max_iter):
@@ -296,7 +292,7 @@ def _solve(f: Map, z: Tensor, method: NamedSolver, keep: Sequence[int] = ()) -> 
     return record
 
 
-class _Record:
+class _Account:
     """f, with torchdeq's account of its evaluations: residuals, the `best` state so far, and the best after each of `keep`."""
 
     def __init__(self, f: Map, z: Tensor, method: NamedSolver, keep: Sequence[int]) -> None:
@@ -358,12 +354,8 @@ def _exact(step: Map, z: Tensor, options: Options, writer: Callable[[dict[str, T
             raise BadInput("No gradient of this gradient (create_graph=True); fixed_point has those of any order.")
         start = torch.zeros_like(g)
 
-        def transposed(u: Tensor) -> Tensor:
-            product = None if u is start else graph.pull(u)  # Jᵀ0 needs no product
-            return g if product is None else product + g
-
         method = NamedSolver(options.b_solver, options.b_max_iter, options.b_tol, options.b_stop_mode)
-        found = _solve(transposed, start, method)
+        found = _solve(lambda u: g if u is start else graph.pull(u) + g, start, method)  # Jᵀ0 needs no product
         if writer is not None:
             writer(found.info())
         return torch.where(torch.isfinite(g).all(1)[:, None], found.best, torch.nan)  # passes a NaN on

@@ -20,8 +20,7 @@ Dual = tuple[Tensor, Tensor]
 def _rectifier(phi: Rectifier, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     """φ = αx + β|x|: α²λ + β²·(2/π)(R − τ_iτ_j + λ arcsin ρ), R = √(τ_i²τ_j² − λ²); the arc-cosine kernel for ReLU.
 
-    R − τ_iτ_j is −λ²/(R + τ_iτ_j). The angle is taken from the same root, so that near |ρ| = 1 the error of the root cancels
-    between the two terms.
+    R − τ_iτ_j is −λ²/(R + τ_iτ_j). The angle is taken from the same root, whose error then cancels near |ρ| = 1.
     """
     product = tau_i * tau_j
     weight = 2.0 / math.pi * phi.beta**2
@@ -59,7 +58,7 @@ def _gelu(phi: Gelu, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     return value, both + density * lam * (2.0 * c + (c * lam.square() - 1.0 - a - b) / determinant)
 
 
-def _trigonometric(tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
+def _sin(phi: Sin | Cos, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     """(E[sin u sin v], E[cos u cos v]) = ½(e⁻ ∓ e⁺), e^∓ = exp(−Var(u ∓ v)/2).
 
     The difference cancels for small λ, where it is exp(−(τ_i² + τ_j²)/2) sinh λ.
@@ -71,13 +70,9 @@ def _trigonometric(tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     return torch.where(lam.abs() < 1.0, small, minus - plus), minus + plus
 
 
-def _sin(phi: Sin, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
-    return _trigonometric(tau_i, tau_j, lam)
-
-
 def _cos(phi: Cos, tau_i: Tensor, tau_j: Tensor, lam: Tensor) -> Dual:
     """E[cos u cos v] less exp(−(τ_i² + τ_j²)/2), which is that times cosh λ − 1 = 2 sinh²(λ/2)."""
-    sines, cosines = _trigonometric(tau_i, tau_j, lam)
+    sines, cosines = _sin(phi, tau_i, tau_j, lam)
     means = torch.exp(-0.5 * tau_i.square()) * torch.exp(-0.5 * tau_j.square())
     small = 2.0 * means * torch.sinh(0.5 * lam.clamp(-1.0, 1.0)).square()
     return torch.where(lam.abs() < 1.0, small, cosines - means), sines

@@ -126,8 +126,7 @@ def _missing(coefficients: Tensor, at: Moments, tau: Tensor) -> tuple[Tensor, Te
 def _enough_terms(core: Activation, tau: Tensor) -> int:
     """Double the terms until the series converges even at ρ = 1, or is as long as it may be.
 
-    Judged at a few deviations: the tail is monotone enough in τ for choosing a length, and the length never decides about
-    correctness (the tail bound of each pair does).
+    Judged at a few deviations: the length never decides about correctness (the tail bound of each pair does).
     """
     low, high = (float(end.log2()) for end in tau.aminmax())
     return _terms_between(core, math.floor(4.0 * low), math.ceil(4.0 * high))
@@ -152,8 +151,7 @@ def _terms_between(core: Activation, low: int, high: int) -> int:
 def dual(phi: Activation, left: Rows, right: Rows, lam: Tensor) -> tuple[Tensor, Tensor]:
     """(k, Q) at covariances `lam`, |λ| ≤ τ_i τ_j; `left`, `right` broadcast against it.
 
-    Of φ = f·core − o it is k = f² Cov[core(u), core(v)] + (f m_i − o)(f m_j − o): of a centred φ of small variance nothing
-    cancels.
+    Of φ = f·core − o it is k = f² Cov[core(u), core(v)] + (f m_i − o)(f m_j − o), in which nothing cancels.
     """
     core, factor, offset = affine_parts(phi)
     closed = CLOSED_FORMS.get(type(core))
@@ -196,8 +194,7 @@ def _series_or_integral(core: Activation, left: Rows, right: Rows, lam: Tensor) 
 
 
 def _close_to_one(core: Activation, left: Rows, right: Rows, lam: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-    """(Cov[core(u), core(v)], Q) of the pairs `which` the series of all samples is too short for: by longer ones, else by
-    integration."""
+    """(Cov[core(u), core(v)], Q) of `which` pairs need more than the series of all samples: a longer one, or integration."""
     assert left.tail is not None and right.tail is not None  # noqa: PT018
     given = (left.tau, right.tau, left.tail * right.tail, left.mean, right.mean, lam)
     tau_i, tau_j, missed, mean_i, mean_j, some = (each.expand(lam.shape)[which] for each in given)

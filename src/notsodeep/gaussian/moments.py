@@ -197,8 +197,7 @@ def _sides(phi: Activation, place: float) -> tuple[float, float]:
 
 
 def _at_rest(phi: Activation, tau: Tensor, m: Moments) -> Moments:
-    """At τ = 0 the curvatures are derivatives at 0, where quadrature has only round-off to divide by τ; they are left at
-    0 where φ has a kink there."""
+    """At τ = 0 the curvatures are derivatives at 0, or 0 at a kink; quadrature has only round-off to divide by τ there."""
     resting = tau <= _SMALLEST_TAU
     if not bool(resting.any()):
         return m

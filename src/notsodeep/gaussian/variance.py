@@ -45,11 +45,9 @@ def equilibrium_deviation(phi: Activation, var_a: float, drive: Tensor, centred:
 
 def tabulated_deviation(phi: Activation, var_a: float, drive: Tensor) -> Tensor:
     """The same, to round-off, at very many drives."""
-
-    def column(some: Tensor) -> Tensor:
-        return equilibrium_deviation(phi, var_a, some).unsqueeze(-1)
-
-    return tabulated(Smooth(("deviation", phi, var_a), False, column, phi.may_change), drive).squeeze(-1)
+    name = ("deviation", phi, var_a)
+    column = Smooth(name, False, lambda some: equilibrium_deviation(phi, var_a, some).unsqueeze(-1), phi.may_change)
+    return tabulated(column, drive).squeeze(-1)
 
 
 def _power_and_slope(phi: Activation, v: Tensor, centred: bool) -> tuple[Tensor, Tensor]:

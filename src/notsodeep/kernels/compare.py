@@ -40,8 +40,7 @@ def best_scaled_gap(reference: Matrix, other: Matrix) -> tuple[float, float]:
     """The gap that is left by the best scalar factor, min over c of ‖A − cB‖/‖A‖, and that c.
 
     Args:
-        reference: A, an array (n, n2) or an operator such as `LowRankPlusDiagonal`.
-        other: B, of the same shape.
+        reference, other: A and B, as for `relative_gap`.
 
     Returns:
         (gap, c).

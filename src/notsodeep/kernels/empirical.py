@@ -113,8 +113,4 @@ def _gradients(module: nn.Module, weights: dict[str, nn.Parameter]) -> Callable[
         (gradient,) = pull(torch.ones_like(out))
         return torch.cat([gradient[name].flatten() for name in values])
 
-    def many(rows: Tensor, k: int) -> Tensor:
-        stacked: Tensor = vmap(lambda sample: one(sample, k))(rows)
-        return stacked.detach()
-
-    return many
+    return lambda rows, k: vmap(lambda sample: one(sample, k))(rows).detach()

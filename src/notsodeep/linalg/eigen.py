@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -41,12 +40,6 @@ class Eigenpairs:
     """Residual norms (k,) relative to the largest value, where the method computes them."""
     products: int = 1
     """The number of (block) products that were needed."""
-
-
-class Method(Protocol):
-    """A way to find the k leading eigenpairs of A from its products."""
-
-    def find(self, product: BlockProduct, like: Tensor, k: int) -> Eigenpairs: ...
 
 
 @torch.no_grad()
@@ -152,9 +145,8 @@ class Lobpcg:
 class BlockLanczos:
     """Block Lanczos with full reorthogonalisation and thick restarts.
 
-    It keeps an orthonormal V with A V = V T + Q B eₗᵀ, whose Ritz pairs T y = θ y have residuals ‖B yₗ‖; when V is full, it is
-    replaced by its leading Ritz vectors. A whole block goes through one product. A small A is formed by one product with the
-    identity.
+    It keeps an orthonormal V with A V = V T + Q B eₗᵀ, whose Ritz pairs T y = θ y have residuals ‖B yₗ‖; a full V is replaced
+    by its leading Ritz vectors. A block goes through one product; a small A is formed by a product with the identity.
 
     Ref: Golub and Underwood (1977); Wu and Simon, SIAM J. Matrix Anal. Appl. 22 (2000), for the restart.
 
@@ -176,7 +168,8 @@ class BlockLanczos:
             raise BadInput(f"A block of {width} vectors cannot find k = {k} copies of an eigenvalue; take block ≥ k.")
         if n <= 6 * width:
             return _by_identity(product, like, k)
-        state = _Krylov(product, orthonormal(_normal(n, width, like, self.generator)), min(_MOST_BLOCKS * width, n))
+        most = min(_MOST_BLOCKS * width, n)
+        state = _Krylov(product, orthonormal(_normal(n, width, like, self.generator)))
         while state.products < _MOST_PRODUCTS:
             state.expand()
             values, along = state.ritz()
@@ -184,7 +177,7 @@ class BlockLanczos:
             residuals = torch.linalg.vector_norm(state.coupling @ along[-state.last :, :k], dim=0) / scale
             if state.invariant or (len(values) >= k and float(residuals.max()) <= tolerance):
                 return Eigenpairs(values[:k], state.basis @ along[:, :k], residuals, state.products)
-            if state.full:
+            if state.basis.shape[1] + state.pending.shape[1] > most:
                 state.restart(values, along, k + width)
         raise NotConverged(
             f"Of the {k} largest eigenpairs {int((residuals > tolerance).sum())} have a relative residual above "
@@ -196,20 +189,20 @@ class BlockLanczos:
         )
 
 
+Method = Arpack | Lobpcg | BlockLanczos
+"""A way to find the k leading eigenpairs of A from its products."""
+
+
 class _Krylov:
     """V, T and the remainder of the last product: A V = V T + Q B eₗᵀ, eₗ the last block of columns."""
 
-    def __init__(self, product: BlockProduct, start: Tensor, most: int) -> None:
-        self.product, self.pending, self.most = product, start, most
+    def __init__(self, product: BlockProduct, start: Tensor) -> None:
+        self.product, self.pending = product, start
         self.basis = start[:, :0]
         self.matrix = start.new_zeros(0, 0)
         self.coupling = start.new_zeros(0, 0)
         self.last = self.products = 0
         self.invariant = False
-
-    @property
-    def full(self) -> bool:
-        return self.basis.shape[1] + self.pending.shape[1] > self.most
 
     def expand(self) -> None:
         image = self.product(self.pending)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import count
+from notsodeep.arguments import count, instance
 from notsodeep.arrays import check_dense, check_memory, operand, shift
 from notsodeep.errors import BadInput
 from notsodeep.linalg.eigen import Arpack, top_eigenpairs
@@ -33,8 +33,7 @@ class Capacitance:
     def inner(self) -> Tensor:
         """P, (r, r), made symmetric."""
         found: Tensor = torch.linalg.lu_solve(*self._factors, self.core)
-        symmetric: Tensor = 0.5 * (found + found.T)
-        return symmetric
+        return 0.5 * (found + found.T)
 
     def apply(self, b: Tensor) -> Tensor:
         """P b = (I + C G)⁻¹ C b for b (r, m)."""
@@ -77,10 +76,7 @@ class Capacitance:
         inside = self.core @ self.gram
         inside.diagonal().add_(1.0)
         if not bool(torch.isfinite(inside).all()):
-            raise BadInput(
-                "An entry of the diagonal is zero, or too small to divide by, so this kernel cannot be inverted; take a larger "
-                "ridge."
-            )
+            raise BadInput("The diagonal is zero, or too small to divide by, at some sample: take a larger ridge to invert it.")
         lu, pivots = torch.linalg.lu_factor(inside)
         return lu, pivots
 
@@ -104,9 +100,7 @@ class LowRankPlusDiagonal:
 
     def __post_init__(self) -> None:
         for name in ("factor", "core", "diag"):
-            if not isinstance(getattr(self, name), Tensor):
-                raise BadInput(f"{name} is a {type(getattr(self, name)).__name__}; expected a tensor.")
-            check_dense(getattr(self, name), name)
+            check_dense(instance(getattr(self, name), Tensor, name, "a tensor"), name)
         n, r = self.factor.shape if self.factor.ndim == 2 else (-1, -1)
         if self.core.shape != (r, r) or self.diag.shape != (n,):
             raise BadInput(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,18 +17,6 @@ _NEGLIGIBLE = 0.02
 
 _LOWEST_GAIN = 0.1
 """The floor on 1 + s that keeps P positive definite."""
-
-
-class Preconditioner(Protocol):
-    """P = L Lᵀ: `solve` is P⁻¹V, `whiten` L⁻¹V, `whiten_back` L⁻ᵀV; V is (n, b)."""
-
-    def solve(self, v: Tensor) -> Tensor: ...
-
-    def whiten(self, v: Tensor) -> Tensor: ...
-
-    def whiten_back(self, v: Tensor) -> Tensor: ...
-
-    def logdet(self) -> float: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +70,10 @@ class Chained:
 
     def logdet(self) -> float:
         return self.first.logdet() + self.second.logdet()
+
+
+Preconditioner = SpikedDiagonal | Chained
+"""P = L Lᵀ: `solve` is P⁻¹V, `whiten` L⁻¹V, `whiten_back` L⁻ᵀV; V is (n, b)."""
 
 
 def whitened(product: BlockProduct, by: Preconditioner) -> BlockProduct:

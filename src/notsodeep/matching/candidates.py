@@ -13,13 +13,14 @@ from torch import Tensor
 from notsodeep.activations.combination import combined
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
+from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.names import Kernel, Match
 from notsodeep.matching.families import Family
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.gains import gained
 from notsodeep.matching.hermite import hermite_network
 from notsodeep.matching.layers import TANGENT_WEIGHT
-from notsodeep.matching.pairs import COMPUTE, MOST_SAMPLES, Pairs, imitation
+from notsodeep.matching.pairs import MOST_SAMPLES, Pairs, imitation
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate
 from notsodeep.matching.solve import matching
@@ -84,10 +85,11 @@ class Task:
 
     def _ranked(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their gaps, by closeness; first the simplest of those that tie with the closest."""
-        exact = {kernel: COMPUTE[kernel](self.net, self.split.judged, tau0=self.tau0) for kernel in self.match.kernels}
+        x = self.split.judged
+        exact = {kernel: exact_kernel(self.net, x, None, kernel, self.tau0) for kernel in self.match.kernels}
         judged = []
         for one in proposed:
-            gaps = {kernel: relative_gap(exact[kernel], COMPUTE[kernel](one.explicit, self.split.judged)) for kernel in exact}
+            gaps = {kernel: relative_gap(exact[kernel], exact_kernel(one.explicit, x, None, kernel)) for kernel in exact}
             if len(gaps) > 1:
                 gaps[Kernel.TANGENT] *= TANGENT_WEIGHT
             judged.append(replace(one, gap=max(gaps.values())))
@@ -133,8 +135,9 @@ class Task:
     def _calibrated(self, explicit: Explicit) -> Explicit:
         """The network with its last layer scaled so that the kernel is nearest in operator norm on the fitted samples: a fit of
         entries leaves a little in the leading direction, which counts most there."""
-        compute, some = COMPUTE[self.match.scalars], self.split.fitted[:MOST_SAMPLES]
-        _, factor = best_scaled_gap(compute(self.net, some, tau0=self.tau0), compute(explicit, some))
+        kernel, some = self.match.scalars, self.split.fitted[:MOST_SAMPLES]
+        exact = exact_kernel(self.net, some, None, kernel, self.tau0)
+        _, factor = best_scaled_gap(exact, exact_kernel(explicit, some, None, kernel))
         *below, last = explicit.layers
         return Explicit([*below, combined([(math.sqrt(max(factor, 0.0)), last)])], explicit.gains)
 

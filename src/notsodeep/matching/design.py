@@ -13,13 +13,13 @@ from notsodeep.arrays import Array, samples
 from notsodeep.errors import BadInput, NoMatch
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
-from notsodeep.kernels.names import Kernel, Match, as_kernel, as_match
+from notsodeep.kernels.exact.kernels import exact_kernel
+from notsodeep.kernels.names import Kernel, Match, as_match
 from notsodeep.matching.candidates import Split, Task
 from notsodeep.matching.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.gains import gained
 from notsodeep.matching.hermite import hermite_network
-from notsodeep.matching.pairs import COMPUTE
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate, Design, Measured
 from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matching, nearest
@@ -218,10 +218,10 @@ def _hermite(net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | No
 
 def _best_length(net: Implicit, tau0: float, kernel: Kernel | str, some: Tensor) -> int:
     """The number of terms with the smallest gap on the samples: more are tried until two in a row have done worse."""
-    exact = COMPUTE[as_kernel(kernel)](net, some, tau0=tau0)
+    exact = exact_kernel(net, some, None, kernel, tau0)
     best, smallest, worse = _HERMITE_TERMS[0], math.inf, 0
     for terms in _HERMITE_TERMS:
-        gap = relative_gap(exact, COMPUTE[as_kernel(kernel)](hermite_network(net, tau0, terms, kernel), some))
+        gap = relative_gap(exact, exact_kernel(hermite_network(net, tau0, terms, kernel), some, None, kernel))
         worse = worse + 1 if gap > smallest else 0
         if gap < smallest:
             best, smallest = terms, gap
@@ -240,10 +240,9 @@ def _evenly(data: Tensor, most: int) -> Tensor:
 def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str) -> Measured:
     """The gaps of the exact kernels on at most 3000 evenly chosen samples: of the design, and of the same depth undesigned."""
     some = _evenly(data, _MEASURED_SAMPLES)
-    compute = COMPUTE[as_kernel(kernel)]
-    exact, designed = compute(net, some, tau0=tau0), compute(explicit, some)
+    exact, designed = exact_kernel(net, some, None, kernel, tau0), exact_kernel(explicit, some, None, kernel)
     plain = Explicit([net.phi] * explicit.depth).centred(tau0)
-    undesigned = compute(plain, some)
+    undesigned = exact_kernel(plain, some, None, kernel)
     scaled_gap, factor = best_scaled_gap(exact, undesigned)
     return Measured(
         samples=len(some),

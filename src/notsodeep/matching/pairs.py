@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from notsodeep.kernels.exact.kernels import conjugate_kernel, tangent_kernel
+from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.names import Kernel, Match
 from notsodeep.theory.architecture import Implicit
 
-COMPUTE: dict[Kernel, Callable[..., Tensor]] = {Kernel.CONJUGATE: conjugate_kernel, Kernel.TANGENT: tangent_kernel}
 MOST_SAMPLES = 400
 _MOST_PAIRS, _AS_MANY = 4000, 1000
 _FARTHEST = 30.0  # τ0: samples shorter or longer than this are left out of a fit
@@ -56,7 +54,7 @@ class Pairs:
         plain = torch.cat([torch.full_like(rho, off), torch.full_like(norms, on)])
         targets, weights = {}, {}
         for kernel in match.kernels:
-            matrix = COMPUTE[kernel](net, some, tau0=tau0)
+            matrix = exact_kernel(net, some, None, kernel, tau0)
             target = torch.cat([matrix[first, second], matrix.diagonal()])
             weights[kernel] = plain / torch.linalg.vector_norm(plain * target)
             targets[kernel] = target * weights[kernel]

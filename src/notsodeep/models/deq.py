@@ -31,9 +31,7 @@ from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
 
-_SUBJECT = Subject(
-    "The equilibrium of the DEQ", " Or make the map contractive: a smaller var_a, or DEQ(well_posed='spectral')."
-)
+_SUBJECT = Subject("The equilibrium of the DEQ", " Or make the map contract: a smaller var_a, or DEQ(well_posed='spectral').")
 _SAMPLE = 4096  # entries of a weight that are compared to see whether it was trained
 
 
@@ -174,7 +172,7 @@ class DEQ(nn.Module):
             rows: How many at a time; all by default.
 
         Raises:
-            BadInput: `x` does not fit the DEQ, or `rows` is no whole number from 1 on.
+            BadInput: `x` does not fit the DEQ, or `rows` is not a whole number from 1 on.
         """
         x = module_input(x, self.in_features, self.B, "DEQ").reshape(-1, self.in_features)
         for part in x.split(len(x) if rows is None else count(rows, "rows")):

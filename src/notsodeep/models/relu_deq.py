@@ -37,11 +37,7 @@ class ReluDEQ(nn.Module):
         A: Readout, (outputs, m).
         V: Skip weights, (outputs, p), or None.
         c: Bias of the outputs, (outputs,), or None.
-        solver: Solver of the equilibrium.
-        adjoint: Method of the gradient; the exact `ImplicitAdjoint` by default.
-        tol: Residual at which a sample has converged; None depends on the dtype.
-        max_steps: Steps after which the solver stops.
-        throw: Raise `NotConverged` for a state that is not found; False returns the best one, and `solve` names the samples.
+        solver, adjoint, tol, max_steps, throw: As in `DEQ`.
 
     Raises:
         BadInput: The weights do not fit together.
@@ -64,6 +60,7 @@ class ReluDEQ(nn.Module):
     ) -> None:
         super().__init__()
         _require_shapes(W, U, b, A, V, c)
+        self.width, self.in_features, self.out_features = len(b), U.shape[1], len(A)
         self.W, self.U, self.b, self.A = (nn.Parameter(weight.detach().clone()) for weight in (W, U, b, A))
         self.V, self.c = (None if weight is None else nn.Parameter(weight.detach().clone()) for weight in (V, c))
         self.adjoint = ImplicitAdjoint(throw=throw) if adjoint is None else adjoint
@@ -107,18 +104,6 @@ class ReluDEQ(nn.Module):
         made = cls(W, U, b, A, V, c, **solving)
         made.b.requires_grad_(bias)
         return made
-
-    @property
-    def width(self) -> int:
-        return len(self.b)
-
-    @property
-    def in_features(self) -> int:
-        return self.U.shape[1]
-
-    @property
-    def out_features(self) -> int:
-        return len(self.A)
 
     @property
     def step(self) -> AffineStep:

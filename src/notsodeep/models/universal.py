@@ -34,7 +34,7 @@ _IDENTITIES = (nn.Identity, nn.Dropout)
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
+class _Layer:
     """σ(weight · previous + bias); an identity where weight is None."""
 
     weight: Tensor | None
@@ -124,16 +124,16 @@ class ActivationLayer(nn.Module):
         return str(self.sigma)
 
 
-def _of_enn(enn: ENN) -> Iterator[_Block]:
+def _of_enn(enn: ENN) -> Iterator[_Layer]:
     for layer, (sigma, weight) in enumerate(zip(enn.net.layers, enn.effective_weights(), strict=True)):
         bias = None if enn.biases is None else enn.biases[layer]
-        yield _Block(weight, bias, Scaled(sigma, 1.0 / math.sqrt(len(weight))), len(weight))
+        yield _Layer(weight, bias, Scaled(sigma, 1.0 / math.sqrt(len(weight))), len(weight))
     last = enn.readout.effective_weight()
     if last is not None:
-        yield _Block(last, enn.readout.bias, Linear(), len(last))
+        yield _Layer(last, enn.readout.bias, Linear(), len(last))
 
 
-def _of_sequential(network: nn.Module) -> Iterator[_Block]:
+def _of_sequential(network: nn.Module) -> Iterator[_Layer]:
     """Pairs of a linear and an activation layer, with an identity for whichever is missing."""
     layers = list(_flat(network, ""))
     pending: nn.Linear | None = None
@@ -143,15 +143,15 @@ def _of_sequential(network: nn.Module) -> Iterator[_Block]:
             if layer.in_features != width:
                 raise BadInput(f"Layer {place} takes {layer.in_features} features, the layer before it gives {width}.")
             if pending is not None:
-                yield _Block(pending.weight, pending.bias, Linear(), width)
+                yield _Layer(pending.weight, pending.bias, Linear(), width)
             pending, width = layer, layer.out_features
         elif pending is None:
-            yield _Block(None, None, _as_activation(layer), width)
+            yield _Layer(None, None, _as_activation(layer), width)
         else:
-            yield _Block(pending.weight, pending.bias, _as_activation(layer), width)
+            yield _Layer(pending.weight, pending.bias, _as_activation(layer), width)
             pending = None
     if pending is not None:
-        yield _Block(pending.weight, pending.bias, Linear(), width)
+        yield _Layer(pending.weight, pending.bias, Linear(), width)
 
 
 def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
@@ -196,6 +196,8 @@ def _as_module(sigma: Activation) -> nn.Module:
 class ModuleActivation(Activation):
     """An element-wise torch module as an activation without moments: a network needs only its values."""
 
+    lipschitz = math.inf
+
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         if getattr(module, "inplace", False):  # it would overwrite its part of the state
@@ -209,10 +211,6 @@ class ModuleActivation(Activation):
     def derivative(self, x: Tensor) -> Tensor:
         slope: Tensor = torch.func.jvp(self.module, (x,), (torch.ones_like(x),))[1]
         return slope
-
-    @property
-    def lipschitz(self) -> float:
-        return math.inf
 
     def __str__(self) -> str:
         return str(self.module)

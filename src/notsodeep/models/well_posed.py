@@ -92,12 +92,8 @@ def parametrization(name: str, phi: Callable[[Tensor], Tensor], scale: float) ->
     """The parametrization called `name`, for activation φ and W = scale·A."""
     if not isinstance(phi, Activation) or not 0.0 < phi.lipschitz < math.inf:
         raise BadInput(f"well_posed needs an activation with a Lipschitz constant; {phi} has none.")
-    if name == "monotone" and not _non_decreasing(phi):
+    grid = torch.linspace(-30.0, 30.0, 6001, dtype=torch.float64)
+    if name == "monotone" and not bool((phi(grid).diff() >= -1e-12).all()):
         raise BadInput(f"well_posed='monotone' needs a non-decreasing activation; {phi} falls somewhere. Use 'spectral'.")
     module: nn.Module = _KINDS[name](phi.lipschitz, scale)
     return module
-
-
-def _non_decreasing(phi: Activation) -> bool:
-    grid = torch.linspace(-30.0, 30.0, 6001, dtype=torch.float64)
-    return bool((phi(grid).diff() >= -1e-12).all())

@@ -25,8 +25,7 @@ Records = Mapping[str, list[Record]]
 class Experiment:
     """One experiment of a paper, under its `name` (L1); `shows` says in a line what it is about.
 
-    Settings that a config and its units share are fields of a common base class, so each is written once, and
-    `from_config` copies them.
+    Settings that a config and its units share are fields of a common base class, and `from_config` copies them.
     """
 
     name: str

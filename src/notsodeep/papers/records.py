@@ -148,9 +148,9 @@ def _whole_lines(content: bytes) -> tuple[bytes, int]:
     return content[:end], len(content) - end
 
 
-def of_kind(records: Iterable[Record], kind: str) -> list[Record]:
-    """The records of one "kind" of computation, of an experiment that has several."""
-    return [record for record in records if record.config.get("kind") == kind]
+def where(records: Iterable[Record], **config: Any) -> list[Record]:
+    """The records with these settings."""
+    return [record for record in records if config.items() <= record.config.items()]
 
 
 def of_one_setting(records: Sequence[Record], names: Sequence[str]) -> list[Record]:

@@ -44,12 +44,10 @@ class _Pending:
     unit: Any
     cost: float
 
-
-@dataclass(frozen=True)
-class _Computed:
-    values: dict[str, Any]
-    seconds: float
-    provenance: dict[str, Any]
+    @property
+    def sent(self) -> tuple[Any, ...]:
+        """What a worker needs to compute it."""
+        return self.experiment.name, self.experiment.record_config(self.unit), self.experiment.run, self.unit
 
 
 def run(
@@ -68,8 +66,7 @@ def run(
         store: where records are read and added.
         device: the device to compute on; None for CUDA where there is one, for each worker.
         show: called with the progress before each unit, and at the end.
-        scheduler: a Dask client or its address tcp://host:port, whose workers compute the units; they are recorded here as
-            they finish.
+        scheduler: a Dask client or its address tcp://host:port, whose workers compute; units are recorded as they finish.
 
     Returns:
         How many units were found, computed and left out.
@@ -79,10 +76,10 @@ def run(
     if scheduler is None:
         for item in pending:
             ledger.show()
-            ledger.enter(item, partial(_compute, item.experiment.run, item.unit, device))
+            ledger.enter(item, partial(_compute, device, *item.sent))
     elif pending:
         with connected(scheduler) as client:
-            sent = [(item.experiment.run, item.unit) for item in pending]
+            sent = [item.sent for item in pending]
             ledger.workers = len(client.nthreads())
             ledger.show()
             with closing(finished(client, _on_worker, enumerate(sent), device)) as done:  # type: ignore[type-var]
@@ -106,26 +103,25 @@ def _pending(experiments: Iterable[tuple[Experiment, Any]], store: Store) -> tup
     return pending, found
 
 
-def _compute(compute: Callable[[Any, torch.device], dict[str, Any]], unit: Any, device: torch.device | None) -> _Computed:
+def _compute(device: torch.device | None, name: str, config: dict[str, Any], compute: Callable[..., Any], unit: Any) -> Record:
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     began = time.perf_counter()
     values = compute(unit, device)
-    return _Computed(values, time.perf_counter() - began, provenance(device))
+    return Record(name, config, values, round(time.perf_counter() - began, 3), provenance(device))
 
 
-def _on_worker(device: torch.device | None, sent: tuple[int, Any]) -> tuple[_Computed, list[str]]:
+def _on_worker(device: torch.device | None, sent: tuple[int, Any]) -> tuple[Record, list[str]]:
     """A unit's numbers, and the package's warnings, which would be lost on a worker."""
     keep_freed_memory()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", NumericsWarning)
-        compute, unit = sent[1]
-        found = _compute(compute, unit, device)
+        found = _compute(device, *sent[1])
     return found, [str(w.message) for w in caught if issubclass(w.category, NumericsWarning)]
 
 
-def _received(future: Any) -> _Computed:
+def _received(future: Any) -> Record:
     """A worker's numbers; its warnings are issued here."""
-    found: _Computed
+    found: Record
     found, texts = result_of(future)
     for text in texts:
         warnings.warn(text, NumericsWarning, stacklevel=4)
@@ -149,7 +145,7 @@ class _Ledger:
             config = experiment.record_config(rest[0].unit)
             self._show(RunProgress(experiment.name, config, self._total - len(rest), self._total, remaining))
 
-    def enter(self, item: _Pending, compute: Callable[[], _Computed]) -> None:
+    def enter(self, item: _Pending, compute: Callable[[], Record]) -> None:
         """Compute a unit and record it, or note that its data are missing."""
         name = item.experiment.name
         self._rest.remove(item)
@@ -161,8 +157,7 @@ class _Ledger:
             self.left_out.setdefault(name, str(error))
             return
         self._clock.learn(item, found.seconds)
-        config = item.experiment.record_config(item.unit)
-        self._store.add(Record(name, config, found.values, round(found.seconds, 3), found.provenance))
+        self._store.add(found)
         self.computed += 1
 
 

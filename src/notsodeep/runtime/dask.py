@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from notsodeep.errors import BadInput, NotSoDeepError
+from notsodeep.errors import BadInput, NotSoDeepError, first_line
 
 Item = TypeVar("Item")
 
@@ -78,10 +78,9 @@ def _check_alive(address: str) -> None:
 
 
 def _no_scheduler(address: Any, why: BaseException | str) -> BadInput:
-    reason = why if isinstance(why, str) else getattr(why, "strerror", None) or _first_line(why)
+    reason = why if isinstance(why, str) else getattr(why, "strerror", None) or first_line(why)
     return BadInput(
-        f"There is no Dask scheduler at {address!r} ({reason}). `dask scheduler` starts one and says its address, "
-        "tcp://host:port."
+        f"There is no Dask scheduler at {address!r} ({reason}). `dask scheduler` starts one, and prints its tcp://host:port."
     )
 
 
@@ -93,7 +92,7 @@ def _check_workers(client: Any) -> None:
     except (TimeoutError, OSError, ValueError) as error:
         address = _address(client)
         raise BadInput(
-            f"The Dask scheduler at {address} has no workers ({_first_line(error)}). `dask worker {address}` starts one."
+            f"The Dask scheduler at {address} has no workers ({first_line(error)}). `dask worker {address}` starts one."
         ) from error
 
 
@@ -140,7 +139,7 @@ def result_of(future: Any) -> Any:
         return future.result()
     except KilledWorker as error:
         raise NotSoDeepError(
-            f"A task ended its worker again and again ({_first_line(error)}): most often it takes more memory than a worker "
+            f"A task ended its worker again and again ({first_line(error)}): most often it takes more memory than a worker "
             "has. What was finished is kept."
         ) from error
     except (CancelledError, CommClosedError) as error:
@@ -149,8 +148,7 @@ def result_of(future: Any) -> Any:
 
 def _gone(client: Any) -> NotSoDeepError:
     return NotSoDeepError(
-        f"The Dask scheduler at {_address(client)} gave the work up, or went away. What was finished is kept; the same call "
-        "goes on from it."
+        f"The Dask scheduler at {_address(client)} stopped, or lost the work. The same call goes on from what was finished."
     )
 
 
@@ -176,7 +174,3 @@ def keep_freed_memory() -> None:
 
 def _address(client: Any) -> str:
     return str(client.scheduler.address) if client.scheduler is not None else "an unknown address"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -28,9 +28,7 @@ def to_record(value: Any, kinds: Kinds) -> Any:
         return [to_record(item, kinds) for item in value]
     name = type(value).__name__
     if not is_dataclass(value) or kinds.get(name) is not type(value):
-        raise BadInput(
-            f"{name} is a class of your own, which cannot be written to a file; these can: {', '.join(sorted(kinds))}."
-        )
+        raise BadInput(f"{name} is a class of your own, which cannot be written; known are {', '.join(sorted(kinds))}.")
     parts = {field.name: getattr(value, field.name) for field in fields(value)}
     return {"kind": name} | {
         key: to_record(part, kinds) for key, part in parts.items() if is_dataclass(part) or not callable(part)

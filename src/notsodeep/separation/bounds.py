@@ -102,8 +102,7 @@ def min_weight_steep_fnn(dimension: int, widths: Sequence[int], loss: float) -> 
 
 
 def steep_deq_size(error: float) -> tuple[int, float]:
-    """(5/ε, 2/ε): a DEQ of at most this width, with weights of at most this modulus, is within ε of the steep function of any
-    dimension.
+    """(5/ε, 2/ε): a DEQ of at most this width and with weights of at most this modulus is within ε of any steep function.
 
     Ref: [wu2024], steep functions.
 

@@ -76,21 +76,12 @@ class SteepDEQ(nn.Module):
         super().__init__()
         self.target, self.N = Steep(dimension), count(N, "N")
         check_memory((self.N, 4), torch.float64, torch.device("cpu"), "a smaller N", f"A DEQ of 4 · {self.N} units")
+        self.in_features, self.width = self.target.dimension, 4 * self.N + 2
         t = 1.0 / self.N
         slopes = torch.full((self.N,), 2.0 * t, dtype=torch.float64)
         slopes[0] = t
         self.register_buffer("slopes", slopes)
         self.register_buffer("offsets", 2.0 * t**2 * torch.arange(self.N, dtype=torch.float64))
-
-    @property
-    def in_features(self) -> int:
-        """d, the number of inputs."""
-        return self.target.dimension
-
-    @property
-    def width(self) -> int:
-        """The number of units."""
-        return 4 * self.N + 2
 
     def square(self, u: Tensor) -> Tensor:
         """φ_N(u), with each pair relu(au − c) + relu(−au − c) as relu(a|u| − c)."""

@@ -38,13 +38,8 @@ class DiagonalDEQ(nn.Module):
         super().__init__()
         d, dtype = count(in_features, "in_features"), checked_dtype(dtype)
         check_memory((d, 1), torch.float64, torch.device("cpu"), "fewer inputs", f"{d} weights")
-        self.w = nn.Parameter(torch.zeros(d, dtype=dtype))
+        self.in_features, self.w = d, nn.Parameter(torch.zeros(d, dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(1, dtype=dtype)) if flag(bias, "bias") else None
-
-    @property
-    def in_features(self) -> int:
-        """The number of inputs."""
-        return len(self.w)
 
     def features(self, x: Tensor) -> Tensor:
         """The states z of x (n, d), (n, d)."""
@@ -135,8 +130,7 @@ def flow_limit(X: Tensor, y: Tensor, beta0: Tensor) -> Tensor:
     At the minimum β^(−3) = β(0)^(−3) + Xᵀν; Newton's method finds ν, in a basis of X's rows. Ref: [wu2024], learning dynamics.
 
     Args:
-        X: samples (n, d).
-        y: values (n,).
+        X, y: as for `gradient_flow`.
         beta0: β at time 0, (d,), all positive.
 
     Returns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -71,14 +71,6 @@ def _slopes(path: Path, low: float, high: float) -> Iterator[tuple[Array, Array]
         yield slope, blur
         # A breakpoint nearer than the spacing of numbers at x would be found again and again.
         x = max(x + ahead, math.nextafter(x, math.inf))
-
-
-class Path(Protocol):
-    """The outputs of a network along x, one piece at a time."""
-
-    def right_of(self, x: float) -> tuple[Array, Array, float]:
-        """The slopes of the outputs just right of x, their round-off, and the distance to the next breakpoint."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +142,7 @@ def _stacked(layers: list[tuple[Array, Array]]) -> Units:
 
 
 def _array(weight: Tensor) -> Array:
-    found: Array = weight.detach().double().cpu().numpy()
-    return found
+    return weight.detach().double().cpu().numpy()
 
 
 def _bias(bias: Tensor | None, length: int) -> Array:
@@ -171,7 +162,7 @@ class OrderedUnits:
         self._both = np.stack([units.W, np.abs(units.W)], axis=1)
 
     def right_of(self, x: float) -> tuple[Array, Array, float]:
-        """Slopes of the outputs, their round-off and the distance to the next breakpoint (see `Path`)."""
+        """Slopes of the outputs just right of x, their round-off, and the distance to the next breakpoint."""
         u, b, A, v = self.units.u, self.units.b, self.units.A, self.units.v
         state = np.zeros((len(b), 2))  # a unit's value and its slope
         drives, sizes = (u * x + b).tolist(), (np.abs(u * x) + np.abs(b)).tolist()
@@ -201,7 +192,7 @@ class EquilibriumPath:
         self._check_pairs()
 
     def right_of(self, x: float) -> tuple[Array, Array, float]:
-        """Slopes of the outputs, their round-off and the distance to the next breakpoint (see `Path`).
+        """Slopes of the outputs just right of x, their round-off, and the distance to the next breakpoint.
 
         Several units may have the value 0 at x and turn there: their slopes are a complementarity problem of their own.
         """
@@ -305,3 +296,7 @@ class EquilibriumPath:
             units=which,
             norm=norm,
         )
+
+
+Path = OrderedUnits | EquilibriumPath
+"""The outputs of a network along x, one piece at a time."""

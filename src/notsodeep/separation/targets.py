@@ -214,17 +214,13 @@ def _sign_of(*coordinates: int) -> Callable[[Tensor], Tensor]:
     return lambda x: x[:, list(coordinates)].prod(1) < 0.0
 
 
-def _cubic(x: Tensor) -> Tensor:
-    return 0.5 * (x[:, 0] + x[:, 1] + x[:, 2] - x[:, 1] * x[:, 2] * x[:, 3])
-
-
 BOOLEAN_TARGETS: dict[str, BooleanTarget] = {
     target.name: target
     for target in (
         BooleanTarget("f1", 10, _linear([1.25] * 10), _sign_of(1)),
         BooleanTarget("f2", 10, _linear([math.sin(math.pi * n / 10) for n in range(10)]), _sign_of(1)),
         BooleanTarget("f3", 21, _linear([1.25] * 21), _sign_of(1)),
-        BooleanTarget("f4", 4, _cubic, _sign_of(0, 1)),
+        BooleanTarget("f4", 4, lambda x: 0.5 * (x[:, :3].sum(1) - x[:, 1:4].prod(1)), _sign_of(0, 1)),
     )
 }
 """The paper's targets by name. Coordinates count from 0; the unseen part is x_1 = −1 (f1 … f3) or x_0 x_1 = −1 (f4)."""

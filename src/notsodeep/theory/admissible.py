@@ -103,8 +103,7 @@ def _crossing(x: Tensor, y: Tensor) -> float:
 
 
 def _grows(var_a: Tensor) -> bool:
-    """Whether σ_a² still grows at the end of the grid (a bounded φ: by 5.7 while τ grows by 2.4), or tends to a limit, however
-    slowly (elu: by 1.01)."""
+    """Whether σ_a² still grows at the end of the grid (a bounded φ: by 5.7 as τ grows by 2.4) or has a limit (elu: by 1.01)."""
     return float(var_a[-1]) > 1.2 * float(var_a[-_GRID // 10])
 
 

@@ -132,8 +132,6 @@ def _root(covariance: Tensor) -> Tensor:
     """The symmetric square root: unlike Cholesky's factor, it exists for a singular covariance too."""
     values, vectors = torch.linalg.eigh(covariance)
     if float(values[0]) < -1e-10 * float(values[-1].abs()) or not torch.allclose(covariance, covariance.T):
-        raise BadInput(
-            f"A covariance of the mixture is not positive semidefinite: its smallest eigenvalue is {float(values[0]):.2e}."
-        )
+        raise BadInput(f"A covariance is not positive semidefinite: its smallest eigenvalue is {float(values[0]):.2e}.")
     root: Tensor = vectors @ torch.diag(values.clamp(min=0).sqrt()) @ vectors.T
     return root

@@ -108,8 +108,7 @@ class MixtureStatistics:
         classes = int(labels.max()) + 1
         if classes < 2:
             raise BadInput(
-                "y holds one class only; the theorem's mixture needs at least two. Without labels, use "
-                "MixtureStatistics.from_data(x)."
+                "y holds one class only; a mixture needs at least two. Without labels, use MixtureStatistics.from_data(x)."
             )
         return cls._estimate(data, labels, classes)
 

@@ -17,7 +17,7 @@ from notsodeep.arrays import Array, check_dense, check_memory, like, unwritten
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
-from notsodeep.kernels.names import Kernel, as_kernels
+from notsodeep.kernels.names import Kernel, as_kernel, as_kernels
 from notsodeep.theory.architecture import Network
 
 READOUTS = {"features": Kernel.TANGENT, "preactivation": Kernel.PREACTIVATION}
@@ -62,12 +62,8 @@ def tangent_kernel(
     """The tangent kernel Θ_ij = ⟨∂f(x_i), ∂f(x_j)⟩ over all weights of the infinitely wide f = aᵀz.
 
     Args:
-        net: An `Implicit` or an `Explicit` network.
-        x: Samples (n, p).
-        x2: Other samples (n2, p); x itself by default.
-        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+        net, x, x2, tau0, out: As for `conjugate_kernel`.
         readout: "features" for Θ, or "preactivation" for K = Λ/(1 − σ_a² Q), which [ling2024] calls Implicit-NTK.
-        out: Where to write the tiles: a tensor, a numpy array or memory map, or a Zarr array of the kernel's shape.
 
     Returns:
         The kernel, (n, n) or (n, n2), of the type of x; or `out`, where given.
@@ -86,10 +82,7 @@ def exact_kernels(
     """The conjugate and the tangent kernel for the price of one.
 
     Args:
-        net: An `Implicit` or an `Explicit` network.
-        x: Samples (n, p).
-        x2: Other samples (n2, p); x itself by default.
-        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
+        net, x, x2, tau0: As for `conjugate_kernel`.
         out: Two outputs as in `conjugate_kernel`, for the conjugate and the tangent kernel.
 
     Returns:
@@ -105,6 +98,13 @@ def exact_kernels(
         raise BadInput(f"out holds {len(out)} arrays; expected two, for the conjugate and the tangent kernel.")
     first, second = (None, None) if out is None else out
     return ExactKernels(*_compute(net, x, x2, tau0, {Kernel.CONJUGATE: first, Kernel.TANGENT: second}))
+
+
+def exact_kernel(
+    net: Network, x: Array, x2: Array | None = None, kernel: Kernel | str = Kernel.CONJUGATE, tau0: float | None = None
+) -> Any:
+    """The exact kernel of any name, as `conjugate_kernel` and `tangent_kernel` compute it."""
+    return _compute(net, x, x2, tau0, {as_kernel(kernel): None})[0]
 
 
 @torch.no_grad()
@@ -167,12 +167,9 @@ def kernel_tiles(
     whole rows take `tile=(rows, len(x2))`, with x2 = x where the kernel is square.
 
     Args:
-        net: An `Implicit` or an `Explicit` network.
-        x: Samples (n, p).
-        x2: Other samples (n2, p); x itself by default.
+        net, x, x2, tau0: As for `conjugate_kernel`.
         tile: The side of a tile, or its (rows, columns); a size that suits the device by default.
         kernel: One or several of "conjugate", "tangent" and "preactivation".
-        tau0: The norm at which a DEQ with `centre=True` is centred; √(mean ‖x_i‖²) of x by default.
 
     Yields:
         `KernelTile`s that together cover the kernel.
@@ -219,14 +216,10 @@ def _check_output(out: Any, shape: tuple[int, int]) -> None:
     dtype = getattr(out.dtype, "name", str(out.dtype).removeprefix("torch."))
     if dtype not in _FLOATS:
         raise BadInput(f"out has dtype {dtype}, which does not hold a kernel's entries; expected float32 or float64.")
-    if _read_only(out):
+    if not out.flags.writeable if isinstance(out, np.ndarray) else getattr(out, "read_only", False):
         raise BadInput("out is read-only; open it for writing (mode 'r+' or 'w+' of a memory map, 'r+' of a Zarr array).")
     if _repeats(out):
         raise BadInput("Entries of out share memory, as those of an expanded tensor do; give an array of its own: out.clone().")
-
-
-def _read_only(out: Any) -> bool:
-    return not out.flags.writeable if isinstance(out, np.ndarray) else bool(getattr(out, "read_only", False))
 
 
 def _repeats(out: Any) -> bool:

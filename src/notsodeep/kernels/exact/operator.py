@@ -30,8 +30,7 @@ _KEPT_SHARE = 1 / 3
 class TiledKernel:
     """K + ridge·I of the exact kernel K (n, n) of some samples, as an operator that is never whole in memory unless it fits.
 
-    A product computes one triangle of tiles and uses each for K[I, J] v[J] and K[J, I] v[I]. It costs about the same for one
-    vector and for fifty, so pass many at once.
+    A product computes one triangle of tiles, each for K[I, J] v[J] and K[J, I] v[I], and costs as much for fifty vectors.
 
     Args:
         net: An `Implicit` or an `Explicit` network.
@@ -61,22 +60,11 @@ class TiledKernel:
         self.net, self.kernel, self.tau0 = net, as_kernel(kernel), tau0
         keep = None if keep is None else flag(keep, "keep")
         prepared = prepare(net, x, None, tau0, tangent=self.kernel is not Kernel.CONJUGATE)
+        self.samples, self.shape, self.dtype = prepared.rows, prepared.shape, prepared.rows.dtype
         sides = tile_size(tile, prepared.rows.device)
         check_square(sides)
         self.tiles = Triangle(prepared, self.kernel, sides[0], keep)
         self.ridge = _ridge(ridge, prepared.rows)
-
-    @property
-    def samples(self) -> Tensor:
-        return self.tiles.prepared.rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.tiles.prepared.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.samples.dtype
 
     def __repr__(self) -> str:
         kept = "kept" if self.tiles.keep else "computed at every product"
@@ -174,9 +162,7 @@ class TiledKernel:
     def preconditioner(self, choice: Preconditioning | None = None) -> Preconditioner:
         """The preconditioner of this operator; `SharpNystrom()` by default."""
         if choice is not None and (isinstance(choice, type) or not hasattr(choice, "of")):
-            raise BadInput(
-                f"preconditioner = {choice!r} is not one; choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank)."
-            )
+            raise BadInput(f"preconditioner = {choice!r}: choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank).")
         return (SharpNystrom() if choice is None else choice).of(self)
 
     def solve(

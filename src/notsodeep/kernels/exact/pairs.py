@@ -53,7 +53,7 @@ def _settled(step: Tensor, lam: Tensor, limit: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class _Side:
+class _Operand:
     """One side of pairs, shaped to broadcast with the other side."""
 
     rows: Rows
@@ -102,17 +102,17 @@ class ImplicitPairs:
         """The kernels of a list of pairs, (pairs,)."""
         return self._answer(self._side(left), self._side(right), gram)
 
-    def _side(self, index: Any, axis: int | None = None) -> _Side:
+    def _side(self, index: Any, axis: int | None = None) -> _Operand:
         at, norms = self.moments[index], self.norms[index]
         who = None if self.who is None else (self.who[0][index], self.who[1][index])
         if axis is None:
-            return _Side(self.rows[index], at.mean, at.e1, at.e2, norms, who)
+            return _Operand(self.rows[index], at.mean, at.e1, at.e2, norms, who)
         samples = self.rows[index].column() if axis == 1 else self.rows[index].row()
         who = None if who is None else (who[0].unsqueeze(axis), who[1].unsqueeze(axis))
         mean, e1, e2, norms = (field.unsqueeze(axis) for field in (at.mean, at.e1, at.e2, norms))
-        return _Side(samples, mean, e1, e2, norms, who)
+        return _Operand(samples, mean, e1, e2, norms, who)
 
-    def _answer(self, left: _Side, right: _Side, gram: Tensor) -> PairKernels:
+    def _answer(self, left: _Operand, right: _Operand, gram: Tensor) -> PairKernels:
         limit = left.rows.tau * right.rows.tau
         drive = self.net.var_b * gram
         lam = snap(self._solve(left.rows, right.rows, drive, limit, self._start(left, right, gram)), limit)
@@ -120,7 +120,7 @@ class ImplicitPairs:
         value, slope = dual(self.net.phi, left.rows, right.rows, lam)
         return self._kernels(lam, value, slope)
 
-    def _start(self, left: _Side, right: _Side, gram: Tensor) -> Tensor:
+    def _start(self, left: _Operand, right: _Operand, gram: Tensor) -> Tensor:
         """Λ to second order in the correlation: λ0 + ½σ_a² e_i e_j λ0²/(1 − g), λ0 = (σ_a² m_i m_j + σ_b² S)/(1 − g)."""
         a = self.net.var_a
         damping = ((a * left.e1) * right.e1).neg_().add_(1.0).reciprocal_()
@@ -128,7 +128,7 @@ class ImplicitPairs:
         curvature = ((0.5 * a * left.e2) * right.e2).mul_(damping)
         return first + curvature * first.square()
 
-    def _parallel(self, left: _Side, right: _Side, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
+    def _parallel(self, left: _Operand, right: _Operand, gram: Tensor, limit: Tensor, lam: Tensor) -> Tensor:
         """Λ of equal samples is τ², and −τ² of opposite ones if φ is odd, although their equation may have another root or a
         slope next to 0 that magnifies rounding."""
         largest = torch.maximum(left.norms, right.norms).square()

@@ -63,13 +63,8 @@ class Nystrom:
         checked_seed(self.seed)
 
     def of(self, operator: RidgedKernel) -> Preconditioner:
-        level = float(operator.ridge.min())
-
-        def product(v: Tensor) -> Tensor:
-            image: Tensor = operator.matvec(v) - level * v
-            return image
-
-        return nystrom(product, operator.ridge, self.rank, level, torch.Generator().manual_seed(self.seed))
+        level, draw = float(operator.ridge.min()), torch.Generator().manual_seed(self.seed)
+        return nystrom(lambda v: operator.matvec(v) - level * v, operator.ridge, self.rank, level, draw)
 
 
 @dataclass(frozen=True)

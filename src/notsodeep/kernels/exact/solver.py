@@ -15,7 +15,7 @@ from notsodeep.arrays import Array, check_range, samples, unwritten
 from notsodeep.errors import BadInput, NotContractive, warn
 from notsodeep.kernels.exact.compiled.engine import Engine, engine_for
 from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairKernels, Pairs
-from notsodeep.kernels.exact.tiles import fill
+from notsodeep.kernels.exact.tiles import fill, on_diagonal
 from notsodeep.theory.admissible import follows, largest_var_a
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.statistics import root_mean_square, squared_norms
@@ -88,14 +88,7 @@ class Prepared:
         return tuple(getattr(found, name).to(self.rows.dtype) for name in kernels)
 
     def _own(self, left: slice, right: slice) -> tuple[Tensor, Tensor] | None:
-        """The entries of the tile in which a sample meets itself."""
-        if not self.paired:
-            return None
-        first, last = max(left.start, right.start), min(left.stop, right.stop)
-        if first >= last:
-            return None
-        index = torch.arange(first, last, device=self.rows.device)
-        return index - left.start, index - right.start
+        return on_diagonal(left, right, self.rows.device) if self.paired else None
 
 
 def prepare(
@@ -186,8 +179,7 @@ def check_tangent(net: Network, diagonal: PairKernels, norms2: Tensor | None = N
     slope = float(diagonal.slope.max())
     if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
         raise BadInput(
-            f"{net} has no tangent kernel: an activation that jumps, or is infinitely steep somewhere, has E[φ'²] = ∞. Its "
-            "conjugate kernel exists."
+            f"{net} has no tangent kernel, only a conjugate one: φ jumps or is infinitely steep, so that E[φ'²] = ∞."
         )
     if isinstance(net, Implicit) and net.var_a * slope >= 1.0:
         bound = 1.0 / slope if norms2 is None else largest_var_a(net, norms2, tau0, tangent=True)

@@ -48,6 +48,13 @@ def tile_pairs(n: int, n2: int | None, sides: tuple[int, int]) -> Iterator[tuple
             yield rows, columns
 
 
+def on_diagonal(rows: slice, columns: slice, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    """The entries of a tile in which a sample meets itself; None where it has none."""
+    first, last = max(rows.start, columns.start), min(rows.stop, columns.stop)
+    index = torch.arange(first, max(first, last), device=device)
+    return (index - rows.start, index - columns.start) if first < last else None
+
+
 def write(output: Any, rows: slice, columns: slice, values: Tensor) -> None:
     """output[rows, columns] = values, for a tensor, a numpy array or memory map, or a Zarr array."""
     if isinstance(output, Tensor):

@@ -85,10 +85,9 @@ def coefficients(net: Network, tau0: float, kernel: Kernel | str) -> Coefficient
 
 def _class_core(row: Coefficients, stats: MixtureStatistics) -> Tensor:
     """[[c2 ttᵀ + c3 T, c2 t], [c2 tᵀ, c2]], (K + 1, K + 1)."""
-    t = stats.t[:, None]
-    corner = torch.full((1, 1), row.c2, dtype=t.dtype, device=t.device)
-    top = torch.cat([row.c2 * (t @ t.T) + row.c3 * stats.T, row.c2 * t], dim=1)
-    return torch.cat([top, torch.cat([row.c2 * t.T, corner], dim=1)])
+    t = torch.cat([stats.t, stats.t.new_ones(1)])
+    core: Tensor = row.c2 * torch.outer(t, t) + torch.block_diag(row.c3 * stats.T, stats.T.new_zeros(1, 1))
+    return core
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +157,7 @@ class EquivalentSums:
     @classmethod
     def of(cls, x: Any, y: Any, labels: Any = None) -> EquivalentSums:
         """One pass over x (an array, or `SampleBlocks`) and targets y; without `labels` (n,) all samples are one class."""
-        rows = x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)
+        rows = SampleBlocks.of(x)
         targets = y if isinstance(y, Targets) else Targets.of(y, len(rows))
         codes = _codes(labels, len(rows))
         p, m = rows.shape[1], targets.outputs

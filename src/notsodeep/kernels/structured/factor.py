@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -53,23 +52,6 @@ class FactorRows:
         """U, (b, r)."""
         wide = [(x * scale[:, None].to(x.dtype)).to(dtype) for scale in self.scales.T]
         return torch.cat([*wide, self.narrow.to(dtype)], dim=1)
-
-
-class Factor(Protocol):
-    """The rows of U and d for any samples, known or new, and C (r, r)."""
-
-    @property
-    def core(self) -> Tensor: ...
-
-    @property
-    def features(self) -> int:
-        """p"""
-
-    @property
-    def terms(self) -> int:
-        """The number of multiples of x in U."""
-
-    def rows(self, x: Tensor) -> FactorRows: ...
 
 
 def check_outputs(columns: int, outputs: int, sums: int) -> None:

@@ -17,7 +17,7 @@ from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, warn
 from notsodeep.kernels.names import Kernel, as_kernel
 from notsodeep.kernels.structured.equivalent import EquivalentFactor, EquivalentSums
-from notsodeep.kernels.structured.factor import Factor, FactorRows, check_outputs
+from notsodeep.kernels.structured.factor import FactorRows, check_outputs
 from notsodeep.kernels.structured.sharp import SharpFactor, SharpStatistics
 from notsodeep.linalg.eigen import Lobpcg, top_eigenpairs
 from notsodeep.linalg.gram_sum import GramSum
@@ -25,6 +25,9 @@ from notsodeep.linalg.low_rank import Capacitance
 from notsodeep.theory.architecture import Network
 
 _FAR = 1.5  # of squared norms beyond those of the statistics
+
+Factor = EquivalentFactor | SharpFactor
+"""The rows of U and d for any samples, known or new, and C."""
 
 
 def streamed_fit(
@@ -67,18 +70,8 @@ def streamed_fit(
         BadInput: Arguments that do not fit, or a kernel whose diagonal is infinite.
         NotContractive: The DEQ has no equilibrium on these samples.
     """
-    return streamed_fits(
-        net,
-        x,
-        y,
-        kernel=kernel,
-        form=form,
-        ridges=(ridge,),
-        statistics=statistics,
-        standardiser=standardiser,
-        block=block,
-        dtype=dtype,
-    )[0]
+    rows = SampleBlocks.of(x, block, dtype, standardiser)
+    return streamed_fits(net, rows, y, kernel=kernel, form=form, ridges=(ridge,), statistics=statistics)[0]
 
 
 @torch.no_grad()

@@ -84,7 +84,7 @@ def sharp_cross(
     new, old = data.to(torch.float64), samples(x2, "x2").to(data.device, torch.float64)
     check_features(new, old)
     n, centre = len(new), root_mean_square_norm(old) if tau0 is None else tau0
-    expansion = _Expansion.of(net, torch.cat([new, old]), kernel, centre)
+    expansion = _Expansion.of(net, squared_norms(torch.cat([new, old])), kernel, centre)
     check_range(expansion.diagonal, data.dtype, f"The {expansion.kernel} kernel of {net}")
     squares = [quadratic_features(rows, directions, of=old) for rows in (new, old)]
     out = torch.empty(n, len(old), dtype=data.dtype, device=data.device)
@@ -104,10 +104,7 @@ def sharp_entries(net: Network, x: Array, kernel: Kernel | str = Kernel.CONJUGAT
         K_ij ≈ A_ij + B_ij S_ij + C_ij S_ij² + D_ij S_ij³,   K_ii exact
 
     Args:
-        net: An `Implicit` or an `Explicit` network.
-        x: Samples (n, p).
-        kernel: "conjugate", "tangent" or, for a DEQ, "preactivation".
-        tau0: The norm at which a DEQ is centred; √(mean ‖x_i‖²) by default.
+        net, x, kernel, tau0: As for `sharp_kernel`.
 
     Returns:
         The kernel (n, n), of the type of x.
@@ -120,7 +117,7 @@ def sharp_entries(net: Network, x: Array, kernel: Kernel | str = Kernel.CONJUGAT
     n = len(data)
     check_memory((n, n), data.dtype, data.device, "sharp_kernel, which keeps O(n p)")
     wide = data.to(torch.float64)
-    expansion = _Expansion.of(net, wide, kernel, tau0)
+    expansion = _Expansion.of(net, squared_norms(wide), kernel, tau0)
     check_range(expansion.diagonal, data.dtype, f"The {expansion.kernel} kernel of {net}")
     out = torch.empty(n, n, dtype=data.dtype, device=data.device)
     fill((out,), True, lambda i, j: (expansion.series(i, j).at(wide[i] @ wide[j].T),))
@@ -137,11 +134,7 @@ class _Expansion:
     diagonal: Tensor
 
     @classmethod
-    def of(cls, net: Network, x: Tensor, kernel: Kernel | str, tau0: float | None) -> _Expansion:
-        return cls.of_norms(net, squared_norms(x), kernel, tau0)
-
-    @classmethod
-    def of_norms(cls, net: Network, norms2: Tensor, kernel: Kernel | str, tau0: float | None) -> _Expansion:
+    def of(cls, net: Network, norms2: Tensor, kernel: Kernel | str, tau0: float | None) -> _Expansion:
         chosen = as_kernel(kernel)
         pairs = equation_of_norms(net, norms2, tau0)
         found = cls(pairs, chosen, getattr(pairs.diagonal(slice(None)), chosen))
@@ -205,7 +198,7 @@ class SharpStatistics:
             x: Samples (n, p), an array or `SampleBlocks`.
             directions: How many leading directions, at most p.
         """
-        rows, directions = (x if isinstance(x, SampleBlocks) else SampleBlocks.of(x), count(directions, "directions", least=0))
+        rows, directions = SampleBlocks.of(x), count(directions, "directions", least=0)
         p = rows.shape[1]
         norms2, gram = [], GramSum(1, p, 0)
         for _, part in rows.blocks():
@@ -224,13 +217,12 @@ class SharpStatistics:
         Their norms serve as well as all norms. Their directions are those of all samples only where these stand out.
 
         Args:
-            x: Samples (n, p), an array or `SampleBlocks`.
+            x, directions: As for `from_pass`.
             size: How many samples are drawn; all, where there are no more.
-            directions: How many leading directions, at most p.
             generator: Of the draw.
         """
         directions, generator = count(directions, "directions", least=0), checked_generator(generator)
-        drawn = (x if isinstance(x, SampleBlocks) else SampleBlocks.of(x)).sample(size, generator).to(torch.float64)
+        drawn = SampleBlocks.of(x).sample(size, generator).to(torch.float64)
         vectors = leading_directions(drawn, min(directions, drawn.shape[1]))
         return cls(squared_norms(drawn).cpu(), vectors.cpu())
 
@@ -248,7 +240,7 @@ class SharpFactor:
     """
 
     def __init__(self, net: Network, stats: SharpStatistics, kernel: Kernel | str, tau0: float | None = None) -> None:
-        known = _Expansion.of_norms(net, stats.norms2, kernel, tau0)
+        known = _Expansion.of(net, stats.norms2, kernel, tau0)
         self.kernel, self.directions = known.kernel, stats.directions
         self.low, self.high = float(stats.norms2.min()), float(stats.norms2.max())
         self.diagonal = known.diagonal
@@ -257,6 +249,7 @@ class SharpFactor:
         """tr K/n over them"""
         functions = _Functions(known.pairs.net, known.kernel, stats.norms2[chebyshev_subset(known.pairs.tau)].cpu())
         self._weights = functions.weights
+        self.features, self.terms = len(stats.directions), len(functions.weights[1])
         self._table = Smooth(functions, together=True, call=functions, may_change=False)
 
     @cached_property
@@ -265,14 +258,6 @@ class SharpFactor:
         p, k = self.directions.shape
         squares = k * (k + 1) // 2 + (k < p)
         return torch.diag(torch.cat([linear.repeat_interleave(p), constant, quadratic.repeat_interleave(squares)]))
-
-    @property
-    def features(self) -> int:
-        return len(self.directions)
-
-    @property
-    def terms(self) -> int:
-        return len(self._weights[1])
 
     def rows(self, x: Tensor) -> FactorRows:
         """U and d_i = K_ii − u_iᵀ C u_i of any samples: the diagonal of the kernel is exact."""

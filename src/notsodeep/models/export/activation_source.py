@@ -80,14 +80,6 @@ def _rectifier(phi: Rectifier) -> Expression:
     return Expression(rectified if phi.positive == 1.0 else f"{_number(phi.positive)} * {rectified}")
 
 
-def _hard_tanh(phi: HardTanh) -> Expression:
-    return Expression(f"{_number(phi.a)} * x.clamp({_number(-phi.c)}, {_number(phi.c)})")
-
-
-def _elu(phi: Elu) -> Expression:
-    return Expression(f"torch.where(x > 0, x, {_number(phi.scale)} * torch.expm1(x.clamp(max=0)))")
-
-
 def _polynomial(phi: Polynomial) -> Expression:
     """Horner's rule."""
     first, rest = phi.coefficients[-1], phi.coefficients[-2::-1]
@@ -157,8 +149,8 @@ def _fixed(text: str) -> Callable[[Any], Expression]:
 
 _WRITERS: dict[type[Activation], Callable[[Any], Expression]] = {
     Rectifier: _rectifier,
-    HardTanh: _hard_tanh,
-    Elu: _elu,
+    HardTanh: lambda phi: Expression(f"{_number(phi.a)} * x.clamp({_number(-phi.c)}, {_number(phi.c)})"),
+    Elu: lambda phi: Expression(f"torch.where(x > 0, x, {_number(phi.scale)} * torch.expm1(x.clamp(max=0)))"),
     Softsign: _fixed("x / (1.0 + x.abs())"),
     Sign: _fixed("torch.sign(x)"),
     Tanh: _fixed("torch.tanh(x)"),
@@ -235,7 +227,7 @@ def _statements(text: str) -> Expression | str:
         if isinstance(statement, ast.Return) and statement.value is not None:
             return _shortened(ast.unparse(statement.value), lines)
         if not isinstance(statement, ast.Assign | ast.AnnAssign):
-            return "a statement that is no assignment"
+            return "a statement that is not an assignment"
         if isinstance(statement.value, ast.Constant) and statement.value.value is None:
             continue  # torch.fx frees values that are no longer used
         known |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}

@@ -59,31 +59,25 @@ def to_onnx(
         path: The file; an existing one is replaced once the new one is complete.
         example: Inputs of the module: a tensor or a tuple of them, one row per sample. A DEQ or an ENN needs none.
         how: `Loop()`, a loop of plain steps that ends when every sample has converged, or `Steps(count)`.
-        check: Run the file with ONNX Runtime, on the example and on another number of samples, and compare it with the module
-            in eval mode.
+        check: Run the file with ONNX Runtime on two numbers of samples, and compare it with the module in eval mode.
 
     Returns:
         The path.
 
     Raises:
-        NoMatch: An output differs by more than 1e-5 of the largest one, or 100 times the tolerance of a fixed point; no file is
-            left.
+        NoMatch: An output differs by more than 1e-5 of the largest one, or 100 times the tolerance; no file is left.
         NotConverged: The loop of plain steps does not reach the solution that the module's own solver finds.
-        BadInput: The module cannot be written, does not take the example, returns other things than tensors, or a package is
-            missing.
+        BadInput: The module cannot be written, does not take the example or does not return tensors; or a package is missing.
     """
     _require_packages()
     target, check = checked_path(path), flag(check, "check")
     if not isinstance(module, nn.Module):
-        raise BadInput(
-            f"to_onnx takes a torch module, got {type(module).__name__}: put a function into the forward of an nn.Module."
-        )
+        raise BadInput(f"to_onnx takes a torch module, got {type(module).__name__}: functions go into an nn.Module's forward.")
     inputs, dtype = _own_example(module) if example is None else _given_example(module, example)
     size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
     if size > _LARGEST:
         raise BadInput(
-            f"The weights take {size / 2**30:.2f} GiB and one ONNX file holds 2 GiB at most; make the network narrower, or "
-            "write it with nsd.save.",
+            f"The weights take {size / 2**30:.2f} GiB, one ONNX file holds 2 GiB: make the network narrower, or use nsd.save.",
             bytes=size,
         )
     # A copy on the CPU: the graph does not depend on the device, and the module stays as it is.
@@ -261,9 +255,6 @@ def _rounded() -> Table:
     def full_like(x: Any, fill_value: float, dtype: int = _DOUBLE, **_: Any) -> Any:
         return op.Expand(scalar_tensor(fill_value, dtype), op.Shape(x))
 
-    def hardtanh(x: Any, low: float = -1.0, high: float = 1.0) -> Any:
-        return op.Clip(x, _constant(low), _constant(high))
-
     def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
         """A Clip: the exporter's optimiser would make one from Max and Min, but lose its bounds where x has two."""
         if all(bound is None or (bound.shape is not None and len(bound.shape) == 0) for bound in (low, high)):
@@ -274,7 +265,7 @@ def _rounded() -> Table:
     return {
         aten.scalar_tensor.default: scalar_tensor,
         aten.full_like.default: full_like,
-        aten.hardtanh.default: hardtanh,
+        aten.hardtanh.default: lambda x, low=-1.0, high=1.0: op.Clip(x, _constant(low), _constant(high)),
         aten.clamp.Tensor: clamp,
     }
 
@@ -292,9 +283,6 @@ def _in_float32_only() -> Table:
         below = op.Mul(_constant(scale * alpha), op.Sub(power, _constant(1.0)))
         return op.Where(op.Greater(x, _constant(0.0)), op.Mul(_constant(scale), x), below)
 
-    def selu(x: Any) -> Any:
-        return elu(x, _SELU_ALPHA, _SELU_SCALE)
-
     def erf(x: Any) -> Any:
         return op.Cast(op.Erf(op.Cast(x, to=_FLOAT)), to=_DOUBLE)
 
@@ -311,7 +299,7 @@ def _in_float32_only() -> Table:
     return {
         aten.leaky_relu.default: leaky_relu,
         aten.elu.default: elu,
-        aten.selu.default: selu,
+        aten.selu.default: lambda x: elu(x, _SELU_ALPHA, _SELU_SCALE),
         aten.erf.default: erf,
         aten.special_erfc.default: erfc,
         aten.erfc.default: erfc,

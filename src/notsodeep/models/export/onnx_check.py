@@ -37,9 +37,7 @@ class Example:
             raise BadInput(f"example must be an input of the module, a tensor or a tuple of them; got {given!r:.80}.")
         shapes = [tuple(t.shape) for t in tensors]
         if any(not shape or 0 in shape or shape[0] != shapes[0][0] for shape in shapes):
-            raise BadInput(
-                f"The tensors of example must have one row for each of the same samples; got {', '.join(map(str, shapes))}."
-            )
+            raise BadInput(f"The rows of all tensors of example must be the same samples; got {', '.join(map(str, shapes))}.")
         return Example(tuple(t.detach().cpu() for t in tensors))
 
     @property

@@ -107,14 +107,9 @@ def differences(theirs: Record, ours: Record) -> list[str]:
     names = [name for name in {**ours, **theirs} if name not in _FREE]
     pairs = {name: (theirs.get(name), ours.get(name)) for name in names if theirs.get(name) != ours.get(name)}
     if "form" in pairs:
-        pairs["form"] = _first_difference(*map(str, pairs["form"]))
+        lines = zip_longest(*(str(form).splitlines() for form in pairs["form"]), fillvalue="nothing")
+        pairs["form"] = next((there.strip(), here.strip()) for there, here in lines if there != here)
     return [f"{name}: {_shown(there)} in the file, {_shown(here)} here" for name, (there, here) in pairs.items()]
-
-
-def _first_difference(theirs: str, ours: str) -> tuple[str, str]:
-    """The first lines in which two texts differ."""
-    lines = zip_longest(theirs.splitlines(), ours.splitlines(), fillvalue="nothing")
-    return next((there.strip(), here.strip()) for there, here in lines if there != here)
 
 
 def _shown(part: Any) -> str:
@@ -130,8 +125,7 @@ def _net_record(net: Any) -> Any:
     for phi in _customs(net):
         if seen.setdefault(phi.label, phi).function is not phi.function:
             raise BadInput(
-                f"Two activations of this network are called {phi.label!r}, and a file knows them by name: give them names "
-                "with nsd.custom(f, name=…)."
+                f"Two activations of this network are called {phi.label!r}: name them apart with nsd.custom(f, name=…)."
             )
     return record
 

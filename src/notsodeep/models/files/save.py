@@ -1,7 +1,6 @@
 """Networks as safetensors files, without code: `save`, `load`, and the tensors and JSON record below them.
 
-The record and a sum over everything are in the metadata of the file: any reader of safetensors opens it, and `read_tensors`
-finds a changed byte.
+The record and a sum over everything are in the file's metadata: any reader opens it, and `read_tensors` finds a changed byte.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ def load(path: str | Path, functions: Functions | None = None, device: torch.dev
         The network, with its weights.
 
     Raises:
-        BadInput: The file was changed or cut short, its weights do not fit its record, or a function is missing; nothing is
-            loaded.
+        BadInput: The file was changed or cut short, its weights do not fit its record, or a function is missing.
     """
     where = checked_device(device)
     if functions is not None:
@@ -164,8 +162,7 @@ def _read(path: Path) -> Stored:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
     if _digest(metadata[_RECORD], tensors) != metadata[_SUM]:
         raise BadInput(
-            f"{str(path)!r} was changed after it was written: its sum (SHA-256) is not the one recorded in it. Nothing was "
-            "loaded; use another copy."
+            f"{str(path)!r} was changed after it was written: its SHA-256 is another. Nothing was loaded; use another copy."
         )
     try:
         record = json.loads(metadata[_RECORD])

@@ -53,11 +53,6 @@ class Run:
     epoch_start: dict[str, Tensor] = field(default_factory=dict)
     """random states before the first batch of the current epoch"""
 
-    @property
-    def waited(self) -> int:
-        """Epochs since the best one."""
-        return 0 if self.best_epoch is None else len(self.epochs) - self.best_epoch
-
 
 @dataclass(frozen=True, eq=False)
 class Randomness:
@@ -143,8 +138,7 @@ class Checkpoint:
         there = has_begun(self.path)
         if there and not resume:
             raise BadInput(
-                f"There is a checkpoint {str(self.path)!r} already. resume=True goes on with that run; to begin anew, remove "
-                "it or name another file."
+                f"There is a checkpoint {str(self.path)!r} already. resume=True goes on with it; or name another file."
             )
         remove_leftovers(self.path)
         if there:
@@ -285,6 +279,5 @@ def _plain(value: Any, owner: object) -> Any:
     if isinstance(value, dict):
         return {str(key): _plain(item, owner) for key, item in value.items()}
     raise BadInput(
-        f"The state of {type(owner).__name__} holds a {type(value).__name__}, which a checkpoint cannot: train without "
-        "checkpoint=…, or with another one."
+        f"The state of {type(owner).__name__} holds a {type(value).__name__}, which a checkpoint cannot: train without one."
     )

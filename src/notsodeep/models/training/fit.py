@@ -65,8 +65,7 @@ def fit(
         epochs: How many epochs.
         optimiser: One of torch's, on the module's parameters; Adam with rate 1e-3 by default.
         loss: loss(out, y); by default cross-entropy for classes and the mean square error for real numbers.
-        schedule: "cosine" lets the rate fall to zero over all batches; or a scheduler of torch's, stepped after every batch, or
-            None.
+        schedule: "cosine" lets the rate fall to zero over all batches; or None, or a scheduler of torch's, stepped after each.
         validation: Batches to evaluate the module on after every epoch.
         patience: Stop after this many epochs without a better validation loss, and restore the weights of the best epoch.
         checkpoint: A file written after every epoch, and every minute within one, complete or not at all; `load` opens it.
@@ -96,7 +95,7 @@ def fit(
     optimiser = torch.optim.Adam(trained, lr=_RATE) if optimiser is None else optimiser
     _check_usable(optimiser, schedule, loss, trained)
     scheduler = _scheduler(schedule, optimiser, loader, epochs)
-    training = _Training(module, optimiser, scheduler, loss or usual_loss, Randomness.of(trained[0].device, loader, validation))
+    training = _Trainer(module, optimiser, scheduler, loss or usual_loss, Randomness.of(trained[0].device, loader, validation))
     run = Run()
     if checkpoint is not None:
         settings = _settings(training, schedule, _length(loader), epochs, patience)
@@ -118,7 +117,7 @@ def fit(
 
 
 @dataclass
-class _Training:
+class _Trainer:
     """A module and all that an epoch of its training needs."""
 
     module: nn.Module
@@ -193,7 +192,7 @@ def _choose(run: Run, module: nn.Module, patience: int) -> None:
     if before is None or (latest is not None and latest < before):
         run.best_epoch = len(run.epochs)
         run.best = {name: weight.detach().clone() for name, weight in module.state_dict().items()}
-    run.stopped_early = run.waited >= patience
+    run.stopped_early = len(run.epochs) - (run.best_epoch or 0) >= patience
 
 
 def _check_usable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.Parameter]) -> None:
@@ -212,7 +211,7 @@ def _check_usable(optimiser: Any, schedule: Any, loss: Any, trained: list[nn.Par
 
 
 def _settings(
-    training: _Training, schedule: LRScheduler | str | None, batches: int | None, epochs: int, patience: int | None
+    training: _Trainer, schedule: LRScheduler | str | None, batches: int | None, epochs: int, patience: int | None
 ) -> dict[str, Any]:
     """The settings that a run must share with the checkpoint it continues, as JSON."""
     groups = training.optimiser.param_groups

@@ -77,9 +77,7 @@ def measure(y: Tensor) -> str:
 def require_batches(loader: Any, name: str) -> None:
     """Raise `BadInput` unless `loader` is an iterable of batches; a tensor's rows are not batches."""
     if not isinstance(loader, Iterable) or isinstance(loader, Tensor | np.ndarray | str | bytes):
-        raise BadInput(
-            f"{name} must give batches: a DataLoader, Batches(x, y) or a list of them, [(x, y)]; got {shown(loader)}."
-        )
+        raise BadInput(f"{name} must give batches: a DataLoader, Batches(x, y) or a list, [(x, y)]; got {shown(loader)}.")
 
 
 def pair(batch: Any, like: Tensor) -> tuple[Tensor, Tensor]:

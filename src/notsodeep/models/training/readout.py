@@ -59,8 +59,7 @@ def best_readout(features: Features, x: Tensor, targets: Tensor, ridges: Sequenc
 def ridge_readout(stream: Stream, ridges: Sequence[float] = RIDGES, intercept: bool = True) -> LinearReadout:
     """argmin ‖Z Rᵀ + c − T‖² + ridge·(tr ZᵀZ/m)·‖R‖², Z centred, with the ridge of the smallest leave-one-out error.
 
-    The ridge is relative to the mean square of the features, so one list serves every network. Without `intercept` nothing is
-    centred. See `RidgePath`.
+    The ridge is relative to the mean square of the features. Without `intercept` nothing is centred. See `RidgePath`.
     """
     ridges = numbers(ridges, "ridges", least=0.0)
     return RidgePath.of(stream, intercept).best(ridges)
@@ -212,8 +211,7 @@ def fit_readout(module: nn.Module, loader: Iterable[Any], ridges: Sequence[float
 def scale_to_logits(module: nn.Module, loader: Iterable[Any]) -> float:
     """Multiply a readout regressed on one-hot classes by the factor of the smallest cross-entropy, and return that factor.
 
-    Regressed outputs lie between 0 and 1; as logits these are nearly uniform, and training would first unlearn them. The factor
-    is found on a few thousand samples.
+    Regressed outputs lie between 0 and 1: as logits they are nearly uniform. The factor is found on a few thousand samples.
     """
     readout, outputs, classes, n = cast(Any, module.readout), [], [], 0
     for batch in loader:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,15 +17,11 @@ from notsodeep.figures.style import DEQ_LINE
 from notsodeep.papers.figures import drawing
 from notsodeep.papers.figures.drawing import NETWORKS, Drawing, draw_means, in_order, number, panels, title
 from notsodeep.papers.ling2024.l5_claims import ACCURACY, LARGEST_WIDTH, SMALLEST_WIDTH, comparable
-from notsodeep.papers.records import Record, of_kind
+from notsodeep.papers.records import Record, where
 from notsodeep.papers.statistics import mean, over_seeds
 
-
-class Value(Protocol):
-    """A number of a record for one network, or None."""
-
-    def __call__(self, record: Record, net: str) -> float | None: ...
-
+Value = Callable[..., float | None]
+"""(record, net) → a number of the record for one network, or None."""
 
 DATA = ("mnist", "fashion-mnist", "cifar10-vgg19")
 ACTIVATIONS = ("tanh", "relu")
@@ -37,7 +33,7 @@ _LEAST_ERROR, _TICKS_APART, _MARGIN = 1e-4, 0.1, 0.07
 
 
 def accuracy_drawings(records: Sequence[Record]) -> list[Drawing]:
-    finite, infinite, trained = (comparable(of_kind(records, kind)) for kind in ("width", "infinite", "trained"))
+    finite, infinite, trained = (comparable(where(records, kind=kind)) for kind in ("width", "infinite", "trained"))
     return [*_readouts(finite, infinite), *_apart(finite, infinite), *_trained(trained)]
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, REFERENCE, RESCALED, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, panels, plain_log, power_of_two, sample_axis
-from notsodeep.papers.records import Record, of_kind
+from notsodeep.papers.records import Record, where
 from notsodeep.papers.wu2024 import w3_weights
 from notsodeep.papers.wu2024.contest import layers
 from notsodeep.papers.wu2024.w2_steep import PAPER_ERRORS
@@ -35,7 +35,7 @@ _WIDEST = f"2^(d/{2 * _DEPTH})"  # units of a layer in the theorem: as many as i
 
 
 def sawtooth_drawings(records: Sequence[Record]) -> list[Drawing]:
-    own = of_kind(records, "constructed")
+    own = where(records, kind="constructed")
     pieces = {int(r.config["pieces_log2"]): int(r.values["pieces"]) for r in own}
     if not pieces:
         return []
@@ -91,7 +91,7 @@ def _pieces_caption(records: Sequence[Record]) -> str:
 
 
 def steep_drawings(records: Sequence[Record]) -> list[Drawing]:
-    found = of_kind(records, "constructed")
+    found = where(records, kind="constructed")
     errors = {(int(r.config["dimension"]), int(r.config["N"])): float(r.values["error"]) for r in found}
     if not errors:
         return []
@@ -121,7 +121,8 @@ def steep_drawings(records: Sequence[Record]) -> list[Drawing]:
 def weight_drawings(records: Sequence[Record]) -> list[Drawing]:
     """Largest weights of trained networks, in a panel for each loss at which they are compared."""
     levels = at_level(w3_weights.comparable(records)) if records else {}
-    levels = {level: own for level, own in levels.items() if _any_weight(own)}
+    kinds = [(network, of) for network in NETWORKS for of in ("weight_at_level", "largest_weight")]
+    levels = {level: own for level, own in levels.items() if any(weights(own, *kind) for kind in kinds)}
     if not levels:
         return []
     figure, axes = panels(1, len(levels), 5.2 if len(levels) > 1 else 8.6, 4.8)
@@ -135,16 +136,15 @@ def weight_drawings(records: Sequence[Record]) -> list[Drawing]:
     return [Drawing("W3-weights", _weights_caption([record for own in levels.values() for record in own]), figure)]
 
 
-def _any_weight(records: Sequence[Record]) -> bool:
-    return any(weights(records, network, of) for network in NETWORKS for of in ("weight_at_level", "largest_weight"))
-
-
 def _draw_level(panel: Axes, own: Sequence[Record]) -> None:
     panel.set_yscale("log")
     dimensions = sorted({int(r.config["dimension"]) for r in own})
     for network in NETWORKS:
         _draw_weights(panel, own, network)
-    _draw_paper(panel, dimensions)
+    _draw_paper_weights(panel, dimensions)
+    bound = [min_weight_fnn(d, _DEPTH) for d in dimensions]
+    text = f"the theorem's least weight of a\nnarrow feed-forward network of\ndepth {_DEPTH}, within 1/16 everywhere"
+    panel.plot(dimensions, bound, ":", color="black", linewidth=2.2, label=text, gid="bound")
     _dimension_axis(panel, dimensions)
 
 
@@ -165,13 +165,6 @@ def _draw_weights(axes: Axes, records: Sequence[Record], network: str) -> None:
     end = {d + 2.2 * aside: values for d, values in weights(records, network, "largest_weight").items()}
     changes = {"alpha": 0.45, "linewidth": 1.0, "markersize": 5, "markerfacecolor": "white", "gid": f"{network}-end"}
     draw_means(axes, end, look, label=f"{look.label}, at the end of training", **changes)
-
-
-def _draw_paper(axes: Axes, dimensions: Sequence[int]) -> None:
-    _draw_paper_weights(axes, dimensions)
-    bound = [min_weight_fnn(d, _DEPTH) for d in dimensions]
-    text = f"the theorem's least weight of a\nnarrow feed-forward network of\ndepth {_DEPTH}, within 1/16 everywhere"
-    axes.plot(dimensions, bound, ":", color="black", linewidth=2.2, label=text, gid="bound")
 
 
 def _draw_paper_weights(axes: Axes, dimensions: Sequence[int]) -> None:

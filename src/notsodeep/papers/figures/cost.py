@@ -15,7 +15,7 @@ from notsodeep.papers.figures.accuracy import ACTIVATIONS, DATA, accuracy_axis, 
 from notsodeep.papers.figures.drawing import NETWORKS, Drawing, Look, draw_means, in_order, number, panels, plain_log, title
 from notsodeep.papers.ling2024.l5_claims import comparable
 from notsodeep.papers.ling2024.l6_cost import comparable as comparable_timings
-from notsodeep.papers.records import Record, of_kind
+from notsodeep.papers.records import Record, where
 from notsodeep.papers.statistics import mean, over_seeds
 
 Value = Callable[[Record], float | None]
@@ -39,7 +39,7 @@ _FOR_THE_TIME = (
 
 def cost_drawings(records: Sequence[Record], accuracies: Sequence[Record]) -> list[Drawing]:
     own = comparable_timings(records)
-    return [*_times(own), *_work(own), *_accuracy_cost(own, comparable(of_kind(accuracies, "width")))]
+    return [*_times(own), *_work(own), *_accuracy_cost(own, comparable(where(accuracies, kind="width")))]
 
 
 def _devices(records: Sequence[Record]) -> list[str]:

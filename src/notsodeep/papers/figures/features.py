@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from notsodeep.data.image_sets import image_set
 from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, UNDESIGNED
 from notsodeep.papers.figures.drawing import Drawing, Look, legend_below, panels
-from notsodeep.papers.records import Record
+from notsodeep.papers.records import Record, where
 from notsodeep.papers.statistics import mean
 from notsodeep.papers.wu2024 import w6_features, w7_saliency
 from notsodeep.papers.wu2024.w7_images import SIDE, map_entropy
@@ -159,7 +159,11 @@ def _maps_caption(shown: Mapping[str, Record]) -> str:
 
 
 def _breadths(records: Sequence[Record]) -> list[Drawing]:
-    pooled = {when: {name: _entropies(records, name, when) for name in w7_saliency.NETWORKS} for when in _TIMES}
+    own = {name: where(records, network=name) for name in w7_saliency.NETWORKS}
+    pooled = {
+        when: {name: [float(v) for r in found for v in r.values[when]["entropies"]] for name, found in own.items()}
+        for when in _TIMES
+    }
     every = [value for by_name in pooled.values() for values in by_name.values() for value in values]
     if not every:
         return []
@@ -181,11 +185,6 @@ def _breadths(records: Sequence[Record]) -> list[Drawing]:
     return [Drawing("W7-breadth", _breadth_caption(records), figure)]
 
 
-def _entropies(records: Sequence[Record], network: str, when: str) -> list[float]:
-    own = (record for record in records if record.config["network"] == network)
-    return [float(value) for record in own for value in record.values[when]["entropies"]]
-
-
 def _histogram(axes: Axes, values: Sequence[float], bins: list[float], name: str) -> None:
     """Draw the DEQ as a pale area and the ResNet as a line over it: both are seen where they coincide."""
     if not values:
@@ -202,7 +201,7 @@ def _seeds(axes: Axes, records: Sequence[Record]) -> None:
     ticks, labels, every = [], [], []
     for group, (when, words) in enumerate(_TIMES.items()):
         for side, name in enumerate(w7_saliency.NETWORKS):
-            own = (record.values[when]["entropy"] for record in records if record.config["network"] == name)
+            own = (record.values[when]["entropy"] for record in where(records, network=name))
             found = [value for value in own if value is not None]
             if not found:
                 continue

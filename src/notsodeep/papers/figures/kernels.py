@@ -166,10 +166,8 @@ def outside(eigenvalues: Array) -> int:
 def _largest(records: Sequence[Record], *names: str) -> list[Record]:
     """The record with most samples for each value of these settings; samples as they are come before those of norm one."""
     best: dict[tuple[str, ...], Record] = {}
-    for record in sorted(records, key=_norm_one):
-        key = tuple(str(record.config.get(name, False)) for name in names)
-        if key not in best or (_norm_one(record), -record.config["n"]) < (_norm_one(best[key]), -best[key].config["n"]):
-            best[key] = record
+    for record in sorted(records, key=lambda record: (_norm_one(record), -record.config["n"])):
+        best.setdefault(tuple(str(record.config.get(name, False)) for name in names), record)
     order = in_order((str(record.config["data"]) for record in best.values()), _DATA)
     return sorted(best.values(), key=lambda record: (order.index(record.config["data"]), _norm_one(record)))
 

@@ -17,7 +17,6 @@ from notsodeep.papers.records import Record
 
 __all__ = ["Drawing", "drawings"]
 
-
 _DRAWN: dict[str, tuple[Callable[[Sequence[Record]], list[Drawing]], ...]] = {
     "L1": (kernel_gap_drawings,),
     **{name: (partial(spectra_drawings, name),) for name in ("L2", "L3", "L4")},

@@ -16,7 +16,7 @@ from notsodeep.linalg.eigen import spectral_norm, top_eigenpairs
 from notsodeep.matching.design import design
 from notsodeep.papers.claims import Claim, about
 from notsodeep.papers.experiment import Values
-from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.records import Record, of_one_run, where
 from notsodeep.papers.statistics import Interval, format_number, mean
 from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.mixture import GaussianMixture
@@ -28,8 +28,7 @@ _CURVE_REACH, _CURVE_POINTS = 3.0, 121
 
 @dataclass(frozen=True)
 class Unit:
-    """One comparison. `data` is gmm (n samples of p features) or mnist (n sixes and eights); `unit_norm` divides each sample by
-    its norm."""
+    """One comparison. `data` is gmm (n samples of p features) or mnist (n sixes and eights); `unit_norm` makes norms 1."""
 
     data: str
     n: int
@@ -124,9 +123,10 @@ def compare(
     }
 
 
-def compare_designs(unit: Unit, device: torch.device, more: Callable[[Implicit, float], dict[str, Explicit]]) -> Values:
-    """The DEQ against the network designed for it, the plain one of as many layers (as it is, and times its best factor), and
-    the networks that `more` adds."""
+def compare_designs(
+    unit: Unit, device: torch.device, more: Callable[[Implicit, float], dict[str, Explicit]] = lambda *_: {}
+) -> Values:
+    """The DEQ against its designed network, the plain one of as many layers (as it is, and rescaled), and those of `more`."""
     given = samples(unit, device)
     net, radius = Implicit(unit.activation, unit.var_a, unit.var_b), tau0(given.x)
     found = design(net, tau0=radius, family="matched")
@@ -172,12 +172,8 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 
 def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bool = False) -> Interval | None:
     """‖G* − G‖ over the seeds; None without such a record."""
-    found: list[float] = [
-        record.values["kernels"]["conjugate"]["rivals"][rival]["absolute"]
-        for record in records
-        if record.config["data"] == data and record.config["unit_norm"] == unit_norm
-    ]
-    return mean(found) if found else None
+    found = where(records, data=data, unit_norm=unit_norm)
+    return mean([r.values["kernels"]["conjugate"]["rivals"][rival]["absolute"] for r in found]) if found else None
 
 
 @dataclass(frozen=True)
@@ -195,10 +191,10 @@ class Printed:
         ours = absolute_gap(records, data, rival)
         if ours is None:
             return []
-        n = next(record.config["n"] for record in records if record.config["data"] == data)
+        n = where(records, data=data)[0].config["n"]
         bound = self.norm * n / self.n
-        where = f"(n = {n})" if n == self.n else f"(n = {n}, to be held against {bound:.2g})"
-        paper, text = f"≈ {self.norm:g} (n = {self.n})", f"{format_number(ours.value)} {where}"
+        place = f"(n = {n})" if n == self.n else f"(n = {n}, to be held against {bound:.2g})"
+        paper, text = f"≈ {self.norm:g} (n = {self.n})", f"{format_number(ours.value)} {place}"
         verdict = about(ours.value, bound, ours.half_width)
         spread = ours.spelt(".2g", "draw")
         return [Claim(id=id, claim=claim, paper=paper, ours=text, spread=spread, verdict=verdict)]

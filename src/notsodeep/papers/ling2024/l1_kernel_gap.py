@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from notsodeep.kernels.compare import relative_gap
-from notsodeep.kernels.exact.kernels import exact_kernels, tangent_kernel
+from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.structured.equivalent import equivalent_kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.papers.claims import Claim, Verdict, at_most, holds
 from notsodeep.papers.experiment import Experiment, Records, Values
-from notsodeep.papers.records import Record, of_one_setting
+from notsodeep.papers.ling2024.comparison import kernels_of
+from notsodeep.papers.records import Record, of_one_setting, where
 from notsodeep.papers.statistics import Interval, format_number, mean, over_seeds, signed, slope
 from notsodeep.theory.architecture import Implicit
 from notsodeep.theory.mixture import GaussianMixture
@@ -67,9 +68,7 @@ def run(unit: Unit, device: torch.device) -> Values:
     x = x.to(device)
     stats = MixtureStatistics.from_mixture(mixture, x, y)
     net = Implicit(unit.activation, unit.var_a, unit.var_b)
-    both = exact_kernels(net, x, tau0=stats.tau0)
-    exact = {"conjugate": both.conjugate, "tangent": both.tangent}
-    exact["preactivation"] = tangent_kernel(net, x, tau0=stats.tau0, readout="preactivation")
+    exact = kernels_of(net, x, stats.tau0) | {"preactivation": exact_kernel(net, x, None, "preactivation", stats.tau0)}
     return {
         name: {
             "equivalent": relative_gap(kernel, equivalent_kernel(net, x, stats, name)),
@@ -81,7 +80,7 @@ def run(unit: Unit, device: torch.device) -> Values:
 
 def gaps(records: Sequence[Record], activation: str, kernel: str, form: str, ratio: float) -> dict[int, list[float]]:
     """The gaps of all seeds by n, at one p/n."""
-    own = [record for record in records if record.config["activation"] == activation and has_ratio(record, ratio)]
+    own = [record for record in where(records, activation=activation) if has_ratio(record, ratio)]
     return over_seeds(own, lambda record: int(record.config["n"]), lambda record: float(record.values[kernel][form]))
 
 

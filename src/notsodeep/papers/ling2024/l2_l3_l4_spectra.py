@@ -18,7 +18,7 @@ from notsodeep.papers.claims import Claim, Verdict, holds
 from notsodeep.papers.experiment import Experiment, Records, Values
 from notsodeep.papers.ling2024 import comparison
 from notsodeep.papers.ling2024.comparison import Printed, Sizes, Unit, absolute_gap
-from notsodeep.papers.records import Record
+from notsodeep.papers.records import Record, where
 from notsodeep.papers.statistics import format_number
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import scalars
@@ -93,16 +93,6 @@ def equivalent_notes(_: Records) -> list[str]:
     ]
 
 
-def run_relu(unit: Unit, device: torch.device) -> Values:
-    """L3: the design with two layers, and the nearest one with one layer."""
-    return comparison.compare_designs(unit, device, _one_layer)
-
-
-def run_tanh(unit: Unit, device: torch.device) -> Values:
-    """L4: the design alone."""
-    return comparison.compare_designs(unit, device, lambda *_: {})
-
-
 def _one_layer(net: Implicit, tau0: float) -> dict[str, Explicit]:
     """The preprint's design has one layer, which cannot match all four scalars: the nearest there is."""
     return {"one layer": nearest(LeakyReluFamily(1), scalars(net, tau0), "conjugate").explicit}
@@ -122,13 +112,13 @@ def relu_claims(every: Records) -> list[Claim]:
 def tanh_claims(every: Records) -> list[Claim]:
     records = comparison.comparable(every["L4"])
     found = []
-    for data, where in _DATA.items():
+    for data, title in _DATA.items():
         gap = absolute_gap(records, data, "designed")
         if gap is None:
             continue
-        of_data = [record for record in records if record.config["data"] == data]
-        relative = max(r.values["kernels"]["conjugate"]["rivals"]["designed"]["relative"] for r in of_data)
-        claim = f"A tanh DEQ and its hard tanh network have one kernel (within {_SMALL:.0%}), {where}, σ_a² = 0.2"
+        own = where(records, data=data)
+        relative = max(r.values["kernels"]["conjugate"]["rivals"]["designed"]["relative"] for r in own)
+        claim = f"A tanh DEQ and its hard tanh network have one kernel (within {_SMALL:.0%}), {title}, σ_a² = 0.2"
         ours = f"‖G* − Σ‖ = {format_number(gap.value)}, {relative:.2%} of ‖G*‖"
         verdict, spread = holds(relative <= _SMALL), gap.spelt(".2g", "draw")
         found.append(Claim(id=f"L4.{data}", claim=claim, paper="coincide", ours=ours, spread=spread, verdict=verdict))
@@ -155,11 +145,11 @@ def relu_notes(every: Records) -> list[str]:
 def tanh_notes(every: Records) -> list[str]:
     records = comparison.comparable(every["L4"])
     found = []
-    for data, where in _DATA.items():
+    for data, title in _DATA.items():
         ours, scaled = (absolute_gap(records, data, rival) for rival in ("designed", "plain rescaled"))
         if ours and scaled and scaled.value < ours.value:
             found.append(
-                f"{where[0].upper()}{where[1:]}: plain tanh times one factor is closer still, {format_number(scaled.value)} "
+                f"{title[0].upper()}{title[1:]}: plain tanh times one factor is closer still, {format_number(scaled.value)} "
                 f"against {format_number(ours.value)}. For tanh the design mostly sets a scale."
             )
     return found
@@ -185,7 +175,7 @@ L3 = Experiment(
     units=partial(comparison.units, mixture="relu", images="relu"),
     quick=Sizes().quick(),
     full=Sizes(),
-    run=run_relu,
+    run=partial(comparison.compare_designs, more=_one_layer),
     judge=relu_claims,
     remark=relu_notes,
 )
@@ -197,7 +187,7 @@ L4 = Experiment(
     units=partial(comparison.units, mixture="tanh", images="tanh"),
     quick=Sizes(var_a=0.2).quick(),
     full=Sizes(var_a=0.2),
-    run=run_tanh,
+    run=comparison.compare_designs,
     judge=tanh_claims,
     remark=tanh_notes,
 )

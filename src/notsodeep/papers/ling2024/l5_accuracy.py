@@ -81,12 +81,11 @@ def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
     wanted = targets - targets.mean(0)
     level = KernelSpectrum.of(grams["deq"], wanted).best_level(RIDGES)
     outputs = {name: crossed[name] @ _solved(gram, wanted, level) for name, gram in grams.items()}
-    answers = {name: (out + targets.mean(0)).argmax(1) for name, out in outputs.items()}
     rivals = [name for name in grams if name != "deq"]
     size = float(outputs["deq"].norm())
     return {
         "accuracy": {name: score(out + targets.mean(0), task.test_y) for name, out in outputs.items()},
-        "agreement": {name: float((answers[name] == answers["deq"]).double().mean()) for name in rivals},
+        "agreement": l5_width.agreement({name: out + targets.mean(0) for name, out in outputs.items()}),
         "kernel_gap": {name: relative_gap(grams["deq"], grams[name]) for name in rivals},
         "tangent_gap": {name: relative_gap(both["deq"].tangent, both[name].tangent) for name in ("matched", "plain")},
         "prediction_gap": {name: float((outputs[name] - outputs["deq"]).norm()) / size for name in rivals},

@@ -10,7 +10,7 @@ from typing import Any
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Records
-from notsodeep.papers.records import Record, of_one_run
+from notsodeep.papers.records import Record, of_one_run, where
 from notsodeep.papers.statistics import Interval, format_number, mean, over_seeds, signed
 
 LARGEST_WIDTH, SMALLEST_WIDTH = 2**12, 2**5
@@ -37,7 +37,8 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 
 def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Interval]:
     """Test accuracy by width, over the seeds; `how` the readout was found: sgd or ridge."""
-    return _by_width(_of_kind(records, "width", data, activation), lambda accuracy: accuracy[how][network])
+    own = where(records, kind="width", data=data, activation=activation)
+    return _by_width(own, lambda accuracy: accuracy[how][network])
 
 
 def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Interval]:
@@ -50,11 +51,6 @@ def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[
     return {width: mean(values) for width, values in found.items()}
 
 
-def _of_kind(records: Sequence[Record], kind: str, data: str, activation: str) -> list[Record]:
-    wanted = {"kind": kind, "data": data, "activation": activation}
-    return [record for record in records if wanted.items() <= record.config.items()]
-
-
 @dataclass(frozen=True)
 class _Row:
     """One row of the paper's table, with all records."""
@@ -64,11 +60,11 @@ class _Row:
     records: tuple[Record, ...]
 
     def of(self, kind: str) -> list[Record]:
-        return _of_kind(self.records, kind, self.data, self.activation)
+        return where(self.records, kind=kind, data=self.data, activation=self.activation)
 
     def as_the_paper(self) -> list[Record]:
         """The records of the paper's largest width, if trained on as many samples."""
-        at = [record for record in self.of("width") if record.config["width"] == LARGEST_WIDTH]
+        at = where(self.of("width"), width=LARGEST_WIDTH)
         return at if _as_many_samples(at) else []
 
     def claim(self, name: str, claim: str, ours: str, spread: str, found: bool, *, paper: str = "—") -> Claim:
@@ -172,7 +168,7 @@ def _as_many_samples(records: Sequence[Record]) -> bool:
 
 
 def notes(every: Records) -> list[str]:
-    records = [record for record in comparable(every["L5"]) if record.config["kind"] == "width"]
+    records = where(comparable(every["L5"]), kind="width")
     found = [
         "CIFAR-10's features here are not the paper's: compare the gaps between the networks there, not the level.",
         "The public code designs with σ_a² = 0.1 (tanh) and 0.3 (ReLU) for networks of 0.2; here it is 0.2 throughout.",
@@ -182,7 +178,7 @@ def notes(every: Records) -> list[str]:
     at = _shown_width(_by_width(records, lambda _: 0.0))
     if at != LARGEST_WIDTH or not _as_many_samples(records):
         found.append("At this size the paper's levels (m = 2¹², 50,000 samples) are not compared; --full does.")
-    return [*_what_accuracy_shows([record for record in records if record.config["width"] == at], at), *found]
+    return [*_what_accuracy_shows(where(records, width=at), at), *found]
 
 
 def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
@@ -211,5 +207,6 @@ def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
 def _by_row(records: Sequence[Record], how: str, network: str) -> str:
     """Range of the DEQ's lead over the rows of the table: in the average, rows may cancel each other."""
     rows = {(record.config["data"], record.config["activation"]) for record in records}
-    leads = [next(iter(_ahead(_of_kind(records, "width", *row), how, "deq", network).values())).value for row in rows]
+    own = [where(records, kind="width", data=data, activation=activation) for data, activation in rows]
+    leads = [next(iter(_ahead(row, how, "deq", network).values())).value for row in own]
     return f"{signed(min(leads), 4)} to {signed(max(leads), 4)}"

@@ -98,7 +98,7 @@ def run(unit: FiniteUnit, device: torch.device) -> Values:
     outputs = {"sgd": by_sgd, "ridge": by_ridge}
     values = {
         "accuracy": {how: {net: score(out, task.test_y) for net, out in of.items()} for how, of in outputs.items()},
-        "agreement": {how: _agreement(of) for how, of in outputs.items()},
+        "agreement": {how: agreement(of) for how, of in outputs.items()},
         "kernel_gap": _kernel_gaps(unit, nets, task, factor),
         "prediction_gap": _prediction_gaps(predicted),
         "solver_gap": _solver_gap(unit, nets, task),
@@ -150,7 +150,7 @@ def _by_sgd(
     return {name: readouts[name](test[of[name]]) for name in of}
 
 
-def _agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
+def agreement(outputs: Mapping[str, Tensor]) -> dict[str, float]:
     """Share of the test samples to which each network gives the DEQ's answer."""
     answers = {name: out.argmax(1) for name, out in outputs.items()}
     return {name: float((a == answers["deq"]).double().mean()) for name, a in answers.items() if name != "deq"}

@@ -29,7 +29,7 @@ from notsodeep.models.training.equal_cost import (
 from notsodeep.models.training.parallel import Stack, StackedDEQ, StackedFNN
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Values
-from notsodeep.papers.records import Record, of_kind, of_one_run
+from notsodeep.papers.records import Record, of_one_run, where
 from notsodeep.papers.statistics import Interval, format_number, mean
 from notsodeep.separation.targets import BOOLEAN_TARGETS, Sawtooth, Steep, Target
 
@@ -256,4 +256,4 @@ def _spelt(found: Interval | None) -> str:
 
 def of_runs(name: str, records: Sequence[Record]) -> list[Record]:
     """The records of trained networks, those of one run for each contest."""
-    return of_one_run(of_kind(records, "trained"), *RUNS[name])
+    return of_one_run(where(records, kind="trained"), *RUNS[name])

@@ -12,7 +12,7 @@ import torch
 from notsodeep.errors import BadInput
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import of_kind
+from notsodeep.papers.records import where
 from notsodeep.papers.statistics import format_number
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
@@ -116,7 +116,7 @@ def w1_claims(every: Records) -> list[Claim]:
 
 
 def _constructed(every: Records) -> list[Claim]:
-    records = of_kind(every["W1"], "constructed")
+    records = where(every["W1"], kind="constructed")
     if not records:
         return []
     most = max(record.config["pieces_log2"] for record in records)

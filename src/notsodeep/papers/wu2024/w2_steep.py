@@ -8,7 +8,7 @@ import torch
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import of_kind
+from notsodeep.papers.records import where
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
 from notsodeep.separation.constructions import SteepDEQ
@@ -69,8 +69,7 @@ def _contest(config: Config, d: int, width: int) -> Contest:
 
 
 def run(unit: Construction | Contest, device: torch.device) -> Values:
-    """The largest error of a construction, on grids over [0, 1] and within 4Nδ of 1 (it is largest near Nδ), or the losses of
-    a contest."""
+    """The largest error of a construction, on grids over [0, 1] and within 4Nδ of 1, or the losses of a contest."""
     if isinstance(unit, Contest):
         return contest.run_contest(unit, device)
     target, network = Steep(unit.dimension), SteepDEQ(unit.dimension, unit.N)
@@ -81,7 +80,7 @@ def run(unit: Construction | Contest, device: torch.device) -> Values:
 
 
 def claims(every: Records) -> list[Claim]:
-    found = [_error(record.config, record.values) for record in of_kind(every["W2"], "constructed")]
+    found = [_error(record.config, record.values) for record in where(every["W2"], kind="constructed")]
     records = contest.of_runs("W2", every["W2"])
     # The feed-forward networks of a dimension were trained together with one of its DEQs.
     rivals = {r.config["dimension"]: r.values["rivals"] for r in records if r.values["rivals"]}

@@ -16,7 +16,7 @@ from notsodeep.models.training.equal_cost import BATCHES, Samples, Schedule, eva
 from notsodeep.models.training.parallel import Stack
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import Record, of_kind, of_one_run
+from notsodeep.papers.records import Record, of_one_run, where
 from notsodeep.papers.statistics import Interval, format_number, line, mean, signed
 from notsodeep.papers.wu2024.contest import Duel, draw, layers
 from notsodeep.separation.bounds import min_weight_fnn, min_weight_steep_fnn
@@ -82,9 +82,7 @@ class Construction:
     seeds: int
     kind: str = "constructed"
 
-    @property
-    def cost(self) -> float:
-        return 0.5
+    cost = 0.5
 
 
 FULL = Config(width=50, rival="L3W50", steps=3000, batch=100, rate=0.01, bound=0.99, seeds=5)
@@ -132,12 +130,11 @@ class _Arrival:
 
     def look(self, step: int, stack: Stack) -> bool:
         """Note the networks that have arrived; True where training may stop."""
-        if step % _LOOK_EVERY or None not in self.steps:
-            return self.level < RESOLVED and None not in self.steps
-        there: Tensor = evaluate(stack, self.samples.x_test, self.samples.y_test) <= self.level
-        for index in (k for k, reached in enumerate(there.tolist()) if reached and self.steps[k] is None):
-            self.steps[index] = step
-            self.weights[index] = float(largest_weights(stack)[index])
+        if step % _LOOK_EVERY == 0 and None in self.steps:
+            there: Tensor = evaluate(stack, self.samples.x_test, self.samples.y_test) <= self.level
+            for index in (k for k, reached in enumerate(there.tolist()) if reached and self.steps[k] is None):
+                self.steps[index] = step
+                self.weights[index] = float(largest_weights(stack)[index])
         return self.level < RESOLVED and None not in self.steps
 
 
@@ -185,27 +182,22 @@ def at_level(records: Sequence[Record]) -> dict[float, list[Record]]:
 def weights(records: Sequence[Record], network: str, of: str = "weight_at_level") -> dict[int, list[float]]:
     """Weights by dimension, of the networks that reached the level."""
     found = {}
-    for record in sorted(records, key=lambda record: int(record.config["dimension"])):
+    for record in sorted(where(records, network=network), key=lambda record: int(record.config["dimension"])):
         known = [value for value in record.values[of] if value is not None]
-        if record.config["network"] == network and known:
+        if known:
             found[int(record.config["dimension"])] = known
     return found
 
 
 def built(records: Sequence[Record]) -> list[Record]:
     """The constructed records of one run: they agree in all settings but the network and the dimension."""
-    return of_one_run(of_kind(records, "constructed"), ("kind",), ("width", "rival", "level", "seeds"))
+    return of_one_run(where(records, kind="constructed"), ("kind",), ("width", "rival", "level", "seeds"))
 
 
 def built_weights(records: Sequence[Record], network: str, of: str = "largest_weight") -> dict[int, float]:
     """Weights of constructed networks, by dimension."""
-    found = {int(r.config["dimension"]): r.values[of] for r in records if r.config["network"] == network}
+    found = {int(r.config["dimension"]): r.values[of] for r in where(records, network=network)}
     return {d: float(weight) for d, weight in sorted(found.items()) if weight is not None}
-
-
-def reach_level(records: Sequence[Record]) -> bool:
-    """Whether the mean loss over the seeds' samples is at most the level, for all records."""
-    return all(mean(record.values["loss"]).value <= record.config["level"] for record in records)
 
 
 def growth(by_dimension: dict[int, list[float]]) -> Interval | None:
@@ -249,12 +241,12 @@ def _claim(network: str, level: float, found: dict[int, list[float]]) -> list[Cl
 def _built_claims(records: list[Record]) -> list[Claim]:
     found = []
     for network in NETWORKS:
-        own = [record for record in records if record.config["network"] == network]
+        own = where(records, network=network)
         if not own:
             continue
         by_dimension = {d: [weight] for d, weight in built_weights(own, network).items()}
         level = float(own[-1].config["level"])
-        there = reach_level(own)
+        there = all(mean(record.values["loss"]).value <= level for record in own)
         missed = f"; not all reach {level:g}" * (not there)
         losses = [mean(record.values["loss"]).value for record in own]
         span = f"{format_number(min(losses))} to {format_number(max(losses))}"

@@ -8,7 +8,7 @@ import torch
 
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import of_kind
+from notsodeep.papers.records import where
 from notsodeep.papers.statistics import format_number
 from notsodeep.papers.wu2024 import contest
 from notsodeep.papers.wu2024.contest import Contest, Training
@@ -74,7 +74,7 @@ def descended(steps: int) -> float:
 
 
 def claims(every: Records) -> list[Claim]:
-    found = [_limit(record.values) for record in of_kind(every["W5"], "constructed")[-1:]]
+    found = [_limit(record.values) for record in where(every["W5"], kind="constructed")[-1:]]
     for record in contest.of_runs("W5", every["W5"]):
         name, spelt, levels = record.config["target"], "—", {}
         if name in PAPER:
@@ -98,7 +98,7 @@ def _limit(values: Values) -> Claim:
 
 
 def notes(every: Records) -> list[str]:
-    values = {r.config["target"]: r.values["best_constant"] for r in of_kind(every["W5"], "trained")}
+    values = {r.config["target"]: r.values["best_constant"] for r in where(every["W5"], kind="trained")}
     constants = ", ".join(f"{format_number(value)} ({name})" for name, value in values.items()) or "not computed"
     return [
         "All networks fit the seen part; they differ in what they make of the other. Widths, rates and steps of the paper are "

@@ -59,8 +59,11 @@ def run(unit: Unit, device: torch.device) -> Values:
     target = BOOLEAN_TARGETS[unit.target]
     samples = draw(unit.target, target.dimension, 2**target.dimension, unit.seeds).to(device)
     loss: Sequence[float | None]
-    if unit.network == "diagonal":
-        features, loss = _diagonal(samples.x, samples.y, unit)
+    if unit.network == "diagonal":  # z = x/(1 − w), from w = 0: a single outcome
+        network = gradient_descent(samples.x, samples.y, unit.steps)
+        with torch.no_grad():
+            features = network.features(samples.x)[None]
+            loss = [float((network(samples.x) - samples.y).square().mean())]
     else:
         stack = unit.stack(unit.network, target.dimension).to(device)
         schedule = Schedule(unit.steps, unit.batch, unit.rate, unit.decay)
@@ -68,13 +71,6 @@ def run(unit: Unit, device: torch.device) -> Values:
         with torch.no_grad():
             features, loss = stack.features(samples.x), outcome.train
     return _magnitudes(features.cpu()) | {"loss": list(loss), "features": features.shape[-1]}
-
-
-def _diagonal(x: Tensor, y: Tensor, unit: Unit) -> tuple[Tensor, list[float]]:
-    """Features and loss of z = x/(1 − w); it starts at w = 0, so there is a single outcome."""
-    network = gradient_descent(x, y, unit.steps)
-    with torch.no_grad():
-        return network.features(x)[None], [float((network(x) - y).square().mean())]
 
 
 def _magnitudes(features: Tensor) -> Values:

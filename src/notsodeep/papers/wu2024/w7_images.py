@@ -37,8 +37,7 @@ class Images:
 
 
 def load_images(data: str, batches: Sequence[int], train: int, test: int, device: torch.device) -> Images:
-    """The first `train` training images of these batches of CIFAR-10, whose order is random, and the first `test` test images;
-    or as many "made-up" ones."""
+    """The first `train` images of these batches of CIFAR-10, whose order is random, and `test` test images; or made-up ones."""
     if data == "cifar10":
         x, y = _first(images("cifar10", "train", batches), train, "training")
         test_x, test_y = _first(images("cifar10", "test"), test, "test")
@@ -120,9 +119,7 @@ def grad_cam(module: nn.Module, layer: nn.Module, images: Tensor, classes: Tenso
     with torch.enable_grad():
         maps = captum_attr().LayerGradCam(module, layer).attribute(inputs, target=classes, relu_attributions=True)
     if not isinstance(maps, Tensor) or maps.ndim != 4:
-        raise BadInput(
-            "Grad-CAM needs a layer whose output is one tensor (n, C, H, W): take a convolution or what follows one."
-        )
+        raise BadInput("Grad-CAM needs a layer whose output is one tensor (n, C, H, W): a convolution, or what follows one.")
     return maps.detach()[:, 0]
 
 

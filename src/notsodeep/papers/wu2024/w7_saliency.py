@@ -14,7 +14,7 @@ from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches
 from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
-from notsodeep.papers.records import Record, in_one_run
+from notsodeep.papers.records import Record, in_one_run, where
 from notsodeep.papers.statistics import Interval, mean, signed
 from notsodeep.papers.wu2024.w7_images import CLASSES, Augmented, Images, captum_attr, grad_cam, load_images, map_entropy
 from notsodeep.papers.wu2024.w7_networks import MultiscaleDEQ, ResidualNetwork
@@ -29,8 +29,7 @@ Network = MultiscaleDEQ | ResidualNetwork
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Settings that a config and its units share. `batches` are those of CIFAR-10's training set, 10,000 images each; the first
-    `maps` test images are mapped."""
+    """Settings that a config and its units share: `batches` of CIFAR-10, and of how many test images are `maps`."""
 
     data: str = "cifar10"
     batches: tuple[int, ...] = (1, 2)
@@ -128,8 +127,7 @@ def _tested(module: Network, images: Images) -> Values:
 def _breadth(module: Network, images: Images, count: int) -> tuple[Values, Tensor]:
     """Entropies of the maps of the first `count` test images, each for the class that the network gives it, and the maps.
 
-    The entropies: their mean, the mean of images classified rightly, and each one; maps without a positive pixel are left out
-    and counted as empty.
+    The entropies: their mean, that of images classified rightly, and each one; maps without a positive pixel count as empty.
     """
     maps, right = [], []
     for x, y in zip(images.test_x[:count].split(_BATCH), images.test_y[:count].split(_BATCH), strict=True):
@@ -178,7 +176,7 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 
 def entropies(records: Sequence[Record], network: str, when: str, of: str = "entropy") -> Interval | None:
     """Mean over seeds of the mean entropy of "trained" or "untrained" networks, `of` all maps, or "entropy_correct"."""
-    own = [record.values[when][of] for record in records if record.config["network"] == network]
+    own = (record.values[when][of] for record in where(records, network=network))
     found = [value for value in own if value is not None]
     return mean(found) if found else None
 
@@ -201,7 +199,7 @@ def _broader(records: Sequence[Record]) -> list[Claim]:
 
 
 def _as_accurate(records: Sequence[Record]) -> list[Claim]:
-    scores = {name: [r.values["accuracy"] for r in records if r.config["network"] == name] for name in NETWORKS}
+    scores = {name: [r.values["accuracy"] for r in where(records, network=name)] for name in NETWORKS}
     if not all(scores.values()):
         return []
     deq, resnet = (mean(found) for found in scores.values())
@@ -245,12 +243,9 @@ def _control(records: Sequence[Record]) -> list[str]:
 
 def _gaps(records: Sequence[Record], when: str) -> dict[int, float]:
     """The DEQ's entropy minus the ResNet's, by seed."""
-    found: dict[str, dict[int, float]] = {name: {} for name in NETWORKS}
-    for record in records:
-        value = record.values[when]["entropy"]
-        if value is not None:
-            found[record.config["network"]][record.config["seed"]] = value
-    return {seed: deq - found["resnet"][seed] for seed, deq in found["deq"].items() if seed in found["resnet"]}
+    known = [record for record in records if record.values[when]["entropy"] is not None]
+    deq, resnet = ({r.config["seed"]: r.values[when]["entropy"] for r in where(known, network=name)} for name in NETWORKS)
+    return {seed: deq[seed] - resnet[seed] for seed in deq if seed in resnet}
 
 
 def _correct(records: Sequence[Record]) -> list[str]:

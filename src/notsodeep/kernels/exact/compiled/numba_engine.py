@@ -11,6 +11,7 @@ from torch import Tensor
 
 from notsodeep.kernels.exact.compiled import numba_loops as cpu
 from notsodeep.kernels.exact.compiled.engine import Engine, Tile
+from notsodeep.kernels.exact.tiles import on_diagonal
 from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
 
@@ -62,8 +63,9 @@ class CpuEngine(Engine):
         i, j = _within(tile.left, rows), _within(tile.right, columns)
         gram, marks, tangent = _buffers(i.stop - i.start, j.stop - j.start, self.rows.dtype)
         torch.mm(self.rows[i], self.columns[j].T, out=gram)
-        if self.symmetric:
-            _blank_diagonal(gram, i.start - j.start)
+        own = on_diagonal(i, j, gram.device) if self.symmetric else None
+        if own is not None:  # the diagonal is computed elsewhere
+            gram[own] = 0.0
         shift = i.start - j.start if tile.mirrors is not None else _EVERY_PAIR
         here = [_target(kernel, output[rows, columns], mirror[columns, rows]) for kernel, output, mirror in targets]
         layers = self._layers(i, j, gram, tangent, here)
@@ -79,8 +81,7 @@ class CpuEngine(Engine):
     def _layers(
         self, i: slice, j: slice, gram: Tensor, tangent: Tensor, targets: list[cpu.Destination]
     ) -> list[tuple[Any, tuple[Any, ...], list[cpu.Destination]]]:
-        """For each layer: Θ of the layer before, its two sides and law, and the targets of its kernels, which the next layer
-        reads."""
+        """For each layer: Θ of the layer before, its sides and law, and the targets, which the next layer reads."""
         conjugate_alone = all(target.kernel in (cpu.CONJUGATE, cpu.NONE) for target in targets)
         between = [
             _target(cpu.CONJUGATE, gram, gram[:0]),
@@ -134,12 +135,3 @@ def _apart(coefficients: Tensor) -> Tensor:
     room = coefficients.new_zeros(max(terms, 2), n + 1)
     room[:terms, :n] = coefficients
     return room[:, :n]
-
-
-def _blank_diagonal(gram: Tensor, shift: int) -> None:
-    """Zero the entries in which a sample meets itself, at column = row + shift: the diagonal is computed elsewhere."""
-    rows, columns = gram.shape
-    first, last = max(0, -shift), min(rows, columns - shift)
-    if first < last:
-        index = torch.arange(first, last)
-        gram[index, index + shift] = 0.0

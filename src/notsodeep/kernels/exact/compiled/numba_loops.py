@@ -57,8 +57,7 @@ class Side(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """A kernel to write, its output and its mirror image, each as a flat array with the distance of its rows: one type for any
-    layout, so compiling once is enough.
+    """A kernel to write, its output and mirror image, each as a flat array with the distance of its rows, in any layout.
 
     If the mirror is empty, whole blocks are written, below the diagonal too; else the part above it, to both.
     """
@@ -288,8 +287,7 @@ def solve_rows(
 ) -> int:
     """Solve gram[top : top + rows], at most `ROWS`, write the kernels, mark the unsolved pairs, and return their number.
 
-    Pairs with column ≤ row + shift are of the other triangle, and left out. `theta`, if not empty, is Θ of the layer before and
-    stands for K.
+    Pairs with column ≤ row + shift are of the other triangle, and left out. `theta`, if not empty, is Θ of the layer before.
     """
     found = 0
     w = np.empty(SCRATCH, gram.dtype)
