@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import re
 import resource
+import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.gaussian.judge import Verdict, judge
 from tests.gaussian.random_functions import random_case
 
-SETTINGS, CHUNK, SHOWN, MEMORY = 4, 2, 40, 6 << 30
+SETTINGS, CHUNK, SHOWN, MEMORY = 4, 1, 40, 6 << 30
 FAILURES = ("wrong", "understated", "raw")
 MEANING = {
     "exact": "within 1e-6 of the oracle",
@@ -95,8 +96,14 @@ def main(count=5_000, first=0):
     start = time.perf_counter()
     seeds = range(first, first + -(-count // SETTINGS))
     chunks = [seeds[k : k + CHUNK] for k in range(0, len(seeds), CHUNK)]
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count(), begin) as pool:
-        verdicts = [v for chunk in pool.imap_unordered(judged, chunks) for v in chunk]
+    verdicts = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for found in multiprocessing.get_context("spawn").Pool(os.cpu_count(), begin).imap_unordered(judged, chunks):
+            verdicts += found
+    except KeyboardInterrupt:
+        left = sorted(set(seeds) - {v.seed for v in verdicts})
+        print(f"stopped before {len(left)} of {len(seeds)} activations were judged, seeds {left[:20]} …")
     print(f"{len(verdicts)} cases, {len(seeds)} activations, {time.perf_counter() - start:.0f} s")
     verdicts.sort(key=lambda v: v.seed)
     summary(verdicts)
@@ -104,4 +111,6 @@ def main(count=5_000, first=0):
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(*(int(argument) for argument in sys.argv[1:3])) else 0)
+    failures = main(*(int(argument) for argument in sys.argv[1:3]))
+    sys.stdout.flush()
+    os._exit(1 if failures else 0)  # a pool that is stopped at work may never end by itself
