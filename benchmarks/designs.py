@@ -33,7 +33,8 @@ FITTED = 1500
 def samples(name, folder):
     """(samples to design on, samples to judge by), centred and scaled to τ0 = 1 together."""
     if name == "mixture":
-        x = nsd.GaussianMixture.two_classes(1280).sample(3200, torch.Generator().manual_seed(0))[0]
+        draw = torch.Generator().manual_seed(0)
+        x = nsd.GaussianMixture.two_classes(1280).sample(3200, draw)[0][torch.randperm(3200, generator=draw)]  # by class before
         return x[:1600], x[1600:]
     path = None if folder is None else Path(folder) / f"{name}.npy"
     x = load(str(path) if path is not None and path.exists() else name).x.double()

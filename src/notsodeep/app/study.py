@@ -95,7 +95,7 @@ def study(state: State, data: Dataset) -> Study:
         phi, reached = net.centred(tau0).phi, scalars(explicit, tau0)
         comparisons = compare_scalars(target, reached, matched_names(state.kernel))
     residual = max(c.gap for c in comparisons)
-    design = Design(net, explicit, family, state.kernel, tau0, target, reached, comparisons, residual)
+    design = Design(net, explicit, family, state.kernel, tau0, data.x.shape[1], target, reached, comparisons, residual)
     found = (gaps["designed"], gaps["undesigned"], gaps["scaled"], notes)
     return Study(state, data, design, phi, plain, spectra, *found, time.perf_counter() - began)
 

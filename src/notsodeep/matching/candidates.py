@@ -28,8 +28,8 @@ from notsodeep.runtime.threads import shared
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars
 
-_FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
-_TIE = 1.05
+_FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS, _MOST_CALIBRATED = 100, 1500, 300, 600
+_TIE, _WORTH_IT = 1.05, 0.8
 _EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
 _TERMS = 40
 _DIMENSION = 256  # of the Gaussian sample that stands for data where there is none
@@ -133,11 +133,16 @@ class Task:
             yield self._gained(Candidate("scaled", self._calibrated(plain)))
 
     def _calibrated(self, explicit: Explicit) -> Explicit:
-        """The network with its last layer scaled so that the kernel is nearest in operator norm on the fitted samples: a fit of
-        entries leaves a little in the leading direction, which counts most there."""
-        kernel, some = self.match.scalars, self.split.fitted[:MOST_SAMPLES]
+        """The network with its last layer scaled so that the kernel is nearest on the fitted samples: in operator norm where
+        that gains enough to hold on others (a fit of entries leaves a little in the leading direction), else by least
+        squares."""
+        kernel, some = self.match.scalars, self.split.fitted[:_MOST_CALIBRATED]
         exact = exact_kernel(self.net, some, None, kernel, self.tau0)
-        _, factor = best_scaled_gap(exact, exact_kernel(explicit, some, None, kernel))
+        given = exact_kernel(explicit, some, None, kernel)
+        factor = float((exact * given).sum() / given.square().sum())
+        least, best = best_scaled_gap(exact, given)
+        if least < _WORTH_IT * relative_gap(exact, factor * given):
+            factor = best
         *below, last = explicit.layers
         return Explicit([*below, combined([(math.sqrt(max(factor, 0.0)), last)])], explicit.gains)
 

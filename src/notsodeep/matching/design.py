@@ -103,6 +103,7 @@ def design(
         family=chosen.family,
         match=wanted.value,
         tau0=radius,
+        features=judged.shape[1],
         target=target,
         scalars=reached,
         comparisons=comparisons,
