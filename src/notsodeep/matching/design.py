@@ -63,7 +63,7 @@ def design(
         tau0: The root mean square norm of the data; that of `x` by default, or 1 without data.
         family: "auto" (or "auto:1", of one layer): of all families, the network with the smallest gap on the half that was not
             fitted, the simpler where they tie; without `x` a matched one, the nearest on a Gaussian sample. By name:
-            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, or `Fitted(…)`;
+            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, or a `matching.Fitted`;
             "rescaled", the DEQ's own φ as a φ(b x); "hard_tanh" (one layer), "leaky_relu" (one or two), "quadratic" (two);
             "hermite" or "hermite:TERMS" (one layer, exact on inputs of equal norm); "matched" or "matched:TERMS": the
             shallowest of hard_tanh, leaky_relu and quadratic that matches to 1e-8, else hermite.
@@ -81,7 +81,7 @@ def design(
         raise BadInput(f"design() starts from an Implicit network, got {type(net).__name__}.")
     wanted = as_match(match)
     if not isinstance(family, str | Fitted):
-        raise BadInput(f"family must be a word, one of {', '.join(_NAMES)}, or a Fitted(…); got {shown(family)}.")
+        raise BadInput(f"family must be a word, one of {', '.join(_NAMES)}, or a nsd.matching.Fitted(…); got {shown(family)}.")
     data = None if x is None else samples(x)
     radius = norm(tau0) if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
     _check_centred(net, radius)
