@@ -1,9 +1,9 @@
 """Claim: with both kernels matched, a wide explicit network trains as the DEQ does; with the conjugate one alone it does not.
 
 Networks of finite width on MNIST's 6 and 8, every weight trained by full-batch gradient descent on ½ Σ (f − f_0 − y)², y = ±1,
-with one rate for all. Along training, the distance of the test outputs f − f_0 from those of a draw of the DEQ, relative to their
-norm: of other draws of the DEQ (the noise of the width), of the twin with both kernels, of that with the conjugate kernel alone,
-and of the DEQ's own activation in as many layers with its best gains. At infinite width the same from the exact kernels:
+with one rate for all. Along training, the distance of the test outputs f − f_0 from those of a draw of the DEQ, relative to
+their norm: of other draws of the DEQ (the noise of the width), of the twin with both kernels, of that with the conjugate kernel
+alone, and of the DEQ's own activation in as many layers with its best gains. At infinite width the same from exact kernels:
 f_t − f_0 = Θ' Θ⁻¹ (1 − (1 − ηΘ)^t) y. Run: python benchmarks/same_training.py [mnist.npz with x, y] [width] [activation]
 """
 
