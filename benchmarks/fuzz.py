@@ -2,14 +2,13 @@
 
 Random expressions, torch functions and named activations, norms from 1e-3 to 1e3, correlations up to 1 − 1e-8 and ±1; how they
 are drawn: tests/gaussian/random_functions.py, integrated: tests/gaussian/oracle.py, judged: tests/gaussian/judge.py. Each comes
-from its seed alone. Run: python benchmarks/fuzz.py [count] [first seed]
+from its seed alone. Run: python benchmarks/fuzz.py [count] [first seed] [seconds]
 """
 
 import multiprocessing
 import os
 import re
 import resource
-import signal
 import sys
 import time
 from collections import Counter, defaultdict
@@ -92,16 +91,15 @@ def refusals(verdicts):
         print(f"    {min(members, key=lambda v: v.panels).line}")
 
 
-def main(count=5_000, first=0):
+def main(count=5_000, first=0, seconds=1e9):
     start = time.perf_counter()
     seeds = range(first, first + -(-count // SETTINGS))
     chunks = [seeds[k : k + CHUNK] for k in range(0, len(seeds), CHUNK)]
-    verdicts = []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    verdicts, found = [], multiprocessing.get_context("spawn").Pool(os.cpu_count(), begin).imap_unordered(judged, chunks)
     try:
-        for found in multiprocessing.get_context("spawn").Pool(os.cpu_count(), begin).imap_unordered(judged, chunks):
-            verdicts += found
-    except KeyboardInterrupt:
+        for _ in chunks:
+            verdicts += found.next(start + seconds - time.perf_counter())
+    except multiprocessing.TimeoutError:
         left = sorted(set(seeds) - {v.seed for v in verdicts})
         print(f"stopped before {len(left)} of {len(seeds)} activations were judged, seeds {left[:20]} …")
     print(f"{len(verdicts)} cases, {len(seeds)} activations, {time.perf_counter() - start:.0f} s")
@@ -111,6 +109,6 @@ def main(count=5_000, first=0):
 
 
 if __name__ == "__main__":
-    failures = main(*(int(argument) for argument in sys.argv[1:3]))
+    failures = main(*(int(argument) for argument in sys.argv[1:4]))
     sys.stdout.flush()
-    os._exit(1 if failures else 0)  # a pool that is stopped at work may never end by itself
+    os._exit(1 if failures else 0)  # the pool may still be at work
