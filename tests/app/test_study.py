@@ -199,6 +199,20 @@ def test_a_note_where_networks_need_not_contract(studied):
     assert "var_a" not in study(State(var_a=0.24, **SMALL), SHELF).notes
 
 
+@pytest.mark.parametrize(("family", "most"), [("fitted", 3e-3), ("fitted:2", 1e-4)])
+def test_a_fitted_family(family, most, capsys):
+    state = State(activation="gelu", family=family, data="digits", n=240)
+    found = study(state, SHELF)
+    assert found.design.family == family
+    assert found.gap < min(most, 0.7 * found.scaled_gap)
+    space = {}
+    exec(python_of(state, found=family), space)
+    assert f"gap {found.gap:.2g}" in capsys.readouterr().out
+    for ours, theirs in zip(found.design.explicit.layers, space["explicit"].layers, strict=True):
+        u = torch.linspace(-3.0, 3.0, 50, dtype=torch.float64)
+        torch.testing.assert_close(ours(u), theirs(u), rtol=1e-6, atol=1e-6)
+
+
 def test_the_nearest_of_a_family_without_a_match(studied):
     found = study(State(family="quadratic", **SMALL), SHELF)
     assert found.design.family == "quadratic"

@@ -169,7 +169,7 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
     if state.family.startswith("fitted"):
         fitted = Fitted(2 if state.family.endswith("2") else 1)
         one = Task(net, target, Match(state.kernel), Split.of(x, target.tau0)).fit(fitted)
-        return one.family, one.explicit, "Fitted to half of the samples; the gaps are those of all of them."
+        return one.family, one.explicit, ""
     open_length = state.family in ("matched", "hermite")
     asked = f"{state.family}:{_SHORTEST}" if open_length else state.family
     try:
