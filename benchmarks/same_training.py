@@ -1,4 +1,5 @@
-"""Claim: with both kernels matched, a wide explicit network trains as the DEQ does; with the conjugate one alone it does not.
+"""Claim: with both kernels matched, a wide explicit network is at every step of training as near to a DEQ as another draw of
+it; with the conjugate kernel alone it is ten times as far at first, and six times as far at the end where width adds no noise.
 
 Networks of finite width on MNIST's 6 and 8, every weight trained by full-batch gradient descent on ½ Σ (f − f_0 − y)², y = ±1,
 with one rate for all. Along training, the distance of the test outputs f − f_0 from those of a draw of the DEQ, relative to

@@ -24,7 +24,7 @@ _Y = torch.tensor([0, 1, 0, 1, 1, 0])
 
 # What a user asks for or is handed, and never makes: results, errors, what is abstract, and lists of names.
 _NO_DOORS = {
-    "Evidence", "LeftOut", "Measured", "Race", "Runner",
+    "Candidate", "Evidence", "LeftOut", "Match", "Measured", "Optimum", "Race", "Runner",
     "Advice", "Certificate", "Compiled", "Dataset", "Design", "EmpiricalKernels", "ExactKernels", "History", "KernelTile",
     "Kernel", "Moments", "Reason", "Scalars", "Solution", "Split", "StreamedFit", "WrittenKernels", "Written", "Exporting",
     "BadInput", "NoMatch", "NotContractive", "NotConverged", "NotSoDeepError", "NumericsWarning",
@@ -41,7 +41,7 @@ _LIKE_TORCH = {
     "ENN", "DEQ", "ReluDEQ", "DiagonalDEQ", "SteepDEQ", "Sawtooth", "Steep", "Chirps", "BooleanTarget", "Standardiser",
 }  # fmt: skip
 # Some seconds where nothing is wrong.
-_HEAVY = {"to_onnx", "advise", "compile_deq", "steep_fnn", "images"}
+_HEAVY = {"design", "to_onnx", "advise", "compile_deq", "steep_fnn", "images"}
 # Who asks for work without end gets it.
 _WORK = {"epochs", "distil", "steps", "max_steps", "probes"}
 # Not replaced: train=True takes a minute, as it says; the others are looked at where they are written.

@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 
 from notsodeep.activations import Activation, ActivationLike, Rectifier, activation
 from notsodeep.activations.combination import combined, stretched
-from notsodeep.arguments import shown
+from notsodeep.arguments import count, shown
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.layers import LINE, Atom, Layers, atoms
@@ -46,9 +46,9 @@ class Fitted:
     dictionary: tuple[Activation, ...] | None = None
 
     def __init__(self, depth: int = 1, dictionary: Sequence[ActivationLike] | None = None) -> None:
-        if depth not in (1, 2):
-            raise BadInput(f"A fitted network has 1 or 2 hidden layers; got depth={shown(depth)}.")
-        object.__setattr__(self, "depth", int(depth))
+        if count(depth, "depth") > 2:
+            raise BadInput(f"A fitted network has 1 or 2 hidden layers; got depth={depth}.")
+        object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "dictionary", None if dictionary is None else _dictionary(dictionary))
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ def nearest(layers: Layers) -> tuple[Explicit, float]:
 def _dictionary(given: Sequence[ActivationLike]) -> tuple[Activation, ...]:
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise BadInput(f"A dictionary is a list of at least one activation, as in ['x', 'tanh']; got {shown(given)}.")
-    found = tuple(LINE if one == "x" else activation(one) for one in given)
+    found = tuple(LINE if isinstance(one, str) and one == "x" else activation(one) for one in given)
     if len(set(found)) < len(found):
         twice = next(one for one in found if found.count(one) > 1)
         raise BadInput(f"The dictionary holds {twice} twice; leave one of them out.")
