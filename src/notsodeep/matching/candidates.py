@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from notsodeep.runtime.threads import shared
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars
 
-_FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS, _MOST_CALIBRATED = 100, 1500, 300, 600
+_FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
 _TIE, _WORTH_IT = 1.05, 0.8
 _EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
 _TERMS = 40
@@ -132,13 +132,18 @@ class Task:
             plain = Explicit([self.net.phi] * layers).centred(self.tau0)
             yield self._gained(Candidate("scaled", self._calibrated(plain)))
 
+    @cached_property
+    def _calibration(self) -> tuple[Tensor, Tensor]:
+        """Samples of the fitted half, and the DEQ's kernel of them."""
+        some = self.split.fitted[:MOST_SAMPLES]
+        return some, exact_kernel(self.net, some, None, self.match.scalars, self.tau0)
+
     def _calibrated(self, explicit: Explicit) -> Explicit:
         """The network with its last layer scaled so that the kernel is nearest on the fitted samples: in operator norm where
         that gains enough to hold on others (a fit of entries leaves a little in the leading direction), else by least
         squares."""
-        kernel, some = self.match.scalars, self.split.fitted[:_MOST_CALIBRATED]
-        exact = exact_kernel(self.net, some, None, kernel, self.tau0)
-        given = exact_kernel(explicit, some, None, kernel)
+        some, exact = self._calibration
+        given = exact_kernel(explicit, some, None, self.match.scalars)
         factor = float((exact * given).sum() / given.square().sum())
         least, best = best_scaled_gap(exact, given)
         if least < _WORTH_IT * relative_gap(exact, factor * given):

@@ -26,6 +26,7 @@ STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
 # large weights that cancel. The proof of optimality does without them only where they are lost in rounding.
 _USED, _PROVEN = 1e-7, 1e-10
+_FIRST_STEPS = 12  # from every start, before the best goes on
 _ENOUGH, _SECOND = 5e-4, 0.7  # the error above which a layer takes φ twice, and the stretch at which the second one starts
 
 
@@ -93,8 +94,8 @@ def nearest(layers: Layers) -> tuple[Explicit, float]:
     unit = np.eye(len(layers.parts))
     first, mixed = 0.9 * unit[0] + 0.1 * unit[-1], 0.2 * unit[0] + 0.8 * unit[-1]
     starts = ([unit[0], unit[0]], [mixed, first], [first, mixed])
-    fits = [layers.fit(layers.start(*start[-layers.depth :])) for start in starts]
-    unknowns, error = min(fits, key=lambda fit: fit[1])
+    begun = [layers.fit(layers.start(*start[-layers.depth :]), _FIRST_STEPS) for start in starts]
+    unknowns, error = layers.fit(min(begun, key=lambda fit: fit[1])[0])
     return layers.network(unknowns), error
 
 

@@ -22,7 +22,7 @@ from notsodeep.theory.architecture import Explicit
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
-_MOST_STEPS = 100
+_MOST_STEPS, _SETTLED = 100, 1e-7
 _SMOOTH_TERMS, _KINKED_TERMS = 32, 64
 TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
 
@@ -70,13 +70,13 @@ class Layers:
         free = [0.0] * sum(part.free for part in self.parts)
         return np.array([number for weights in layers for number in (*weights, *free)])
 
-    def fit(self, start: np.ndarray) -> tuple[np.ndarray, float]:
+    def fit(self, start: np.ndarray, steps: int = _MOST_STEPS) -> tuple[np.ndarray, float]:
         """The unknowns nearest to the pairs' kernels, by least squares from a start, and their error."""
         edges = [_LARGEST] * len(self.parts) + [math.log(_STRETCHES[1])] * sum(part.free for part in self.parts)
         bounds = np.array(edges * self.depth)
         start = np.clip(start, -0.99 * bounds, 0.99 * bounds)
         found = least_squares(
-            self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=_MOST_STEPS, xtol=1e-12, ftol=1e-9
+            self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=_SETTLED
         )
         return found.x, math.sqrt(2.0 * found.cost)
 

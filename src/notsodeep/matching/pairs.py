@@ -13,7 +13,7 @@ from notsodeep.kernels.names import Kernel, Match
 from notsodeep.theory.architecture import Implicit
 
 MOST_SAMPLES = 400
-_MOST_PAIRS, _AS_MANY = 4000, 1000
+_MOST_PAIRS, _AS_MANY = 3000, 1000
 _FARTHEST = 30.0  # τ0: samples shorter or longer than this are left out of a fit
 
 
