@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from notsodeep.matching.pairs import MOST_SAMPLES, Pairs, imitation
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate
 from notsodeep.matching.solve import matching
-from notsodeep.runtime.threads import shared
+from notsodeep.runtime.threads import later
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars
 
@@ -73,10 +73,13 @@ class Task:
 
     def candidates(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """Every network of at most `depth` layers that a design may choose, judged, the chosen one first."""
-        makers = [partial(self._fitted, Fitted(layers)) for layers in range(1, depth + 1)]
-        proposed = [one for found in shared(lambda make: list(make()), makers) for one in found]
-        proposed += [*self._matched(families, depth), *self._rescaled(), *self._hermite(), *self._scaled(depth)]
-        return self._ranked(proposed)
+
+        def proposed() -> list[Candidate]:
+            fits = [one for layers in range(1, depth + 1) for one in self._fitted(Fitted(layers))]
+            return [*fits, *self._matched(families, depth), *self._rescaled(), *self._hermite(), *self._scaled(depth)]
+
+        # In a thread of the pool, where torch works alone: its own threads would wait for each other at every small step.
+        return self._ranked(later(proposed).result())
 
     def matched(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """The networks of at most `depth` layers that have the four scalars of the DEQ, judged, the nearest first."""
