@@ -178,3 +178,12 @@ def test_bad_choices(mixture):
     with pytest.raises(BadInput, match="no match 'all'"):
         nsd.design(net, mixture, match="all")
     assert isinstance(Fitted(1, ["tanh"]).dictionary[0], Activation)
+
+
+def test_what_cannot_be_fitted_is_told(mixture):
+    net = nsd.Implicit("tanh", 0.2)
+    with pytest.raises(BadInput, match="Only 0 of 200 samples to fit on"):
+        nsd.design(net, mixture, tau0=100.0, family="fitted")
+    assert nsd.design(net, mixture, tau0=100.0).measured.gap >= 0.0
+    with pytest.raises(BadInput, match="jumps or is too steep"):
+        nsd.design(net, mixture, family=Fitted(1, ["x", "sign"]), match="tangent")

@@ -204,7 +204,7 @@ def _hermite(net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | No
     norms = None if data is None else data.to(torch.float64).square().sum(1).sqrt()
     spread = 0.0 if norms is None else float((norms.max() - norms.min()) / tau0)
     if terms:
-        if not terms.isdigit():
+        if not terms.isdecimal():
             raise BadInput(f"hermite:{terms} is not a number of terms; write for example hermite:60.")
         count = int(terms)
     elif data is None or spread <= _EQUAL_NORMS_RTOL:

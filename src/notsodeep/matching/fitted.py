@@ -24,7 +24,7 @@ from notsodeep.theory.architecture import Explicit
 
 STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
-# large weights that cancel. The proof of optimality does without them only where they are lost in rounding.
+# large weights that cancel. The proof of optimality speaks of the directions above the second share alone.
 _USED, _PROVEN = 1e-7, 1e-10
 _FIRST_STEPS = 12  # from every start, before the best goes on
 _ENOUGH, _SECOND = 5e-4, 0.7  # the error above which a layer takes φ twice, and the stretch at which the second one starts

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from notsodeep.activations import Activation, Rectifier
 from notsodeep.activations.combination import combined, stretched
+from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.series import Line, Series, entries, slopes
@@ -93,6 +94,10 @@ class Layers:
                 found.append((conjugate * weights - target).numpy())
             else:
                 columns = torch.stack([part * weights for part in parts], dim=1).numpy()
+                if not np.isfinite(columns).all():
+                    raise BadInput(
+                        "An activation of the dictionary jumps or is too steep to have a tangent kernel; leave it out."
+                    )
                 squares, _ = nnls(columns, target.numpy())
                 found.append((columns @ squares - target.numpy()) * (TANGENT_WEIGHT if len(self.pairs.targets) > 1 else 1.0))
         return np.concatenate(found)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.kernels import exact_kernel
 from notsodeep.kernels.names import Kernel, Match
 from notsodeep.theory.architecture import Implicit
@@ -45,6 +46,11 @@ class Pairs:
         norms = torch.linalg.vector_norm(x, dim=1)
         some = x[(norms > tau0 / _FARTHEST) & (norms < tau0 * _FARTHEST)][:MOST_SAMPLES]
         n, norms = len(some), torch.linalg.vector_norm(some, dim=1)
+        if n < 2:
+            raise BadInput(
+                f"Only {n} of {len(x)} samples to fit on have a norm between τ0/{_FARTHEST:g} and {_FARTHEST:g} τ0, "
+                f"τ0 = {tau0:.4g}: give the τ0 of the data, leave outliers and zero rows out, or take a family that is not fitted, 'matched'."
+            )
         first, second = torch.triu_indices(n, n, 1)
         if len(first) > _MOST_PAIRS:
             chosen = torch.randperm(len(first), generator=draw)[:_MOST_PAIRS]

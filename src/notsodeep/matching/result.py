@@ -64,7 +64,8 @@ class Optimum:
     error: float
     """‖G* − Σ‖/‖G*‖ of the network found"""
     bound: float
-    """No network of the dictionary has less, whatever kinds of units it mixes"""
+    """No network of the dictionary's directions above 1e-10 of its power has less, whatever kinds of units it mixes; with
+    smaller directions, and weights that cancel, one may"""
     rank: int
     """How many kinds of units the nearest one mixes; the network found has one kind"""
 
@@ -140,7 +141,7 @@ class Design:
         if self.optimum is not None:
             console.print(
                 f"One layer, fitted: {self.optimum.error:.2e} off in Frobenius norm on the fitted pairs; no network of its "
-                f"dictionary is nearer than {self.optimum.bound:.2e}.",
+                f"dictionary's directions above 1e-10 of the power is nearer than {self.optimum.bound:.2e}.",
                 soft_wrap=True,
             )
         if self.note:
