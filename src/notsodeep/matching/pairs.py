@@ -49,7 +49,8 @@ class Pairs:
         if n < 2:
             raise BadInput(
                 f"Only {n} of {len(x)} samples to fit on have a norm between τ0/{_FARTHEST:g} and {_FARTHEST:g} τ0, "
-                f"τ0 = {tau0:.4g}: give the τ0 of the data, leave outliers and zero rows out, or take a family that is not fitted, 'matched'."
+                f"τ0 = {tau0:.4g}: give the τ0 of the data, leave outliers and zero rows out, or take a family that is not "
+                "fitted, 'matched'."
             )
         first, second = torch.triu_indices(n, n, 1)
         if len(first) > _MOST_PAIRS:
