@@ -33,6 +33,7 @@ from notsodeep.tolerances import SERIES_RTOL, SERIES_TRUNCATION
 
 _FEWEST_TERMS, _MOST_TERMS = 16, 256
 _MOST_CANCELLED = 300.0  # squared, it costs five digits of sixteen
+_FEW_TERMS = 24  # so few for all pairs cost less than to count how many pairs need them
 _ONE_BY_ONE = 5.0  # what a term costs of a pair that is summed by itself, in terms of one among all
 _FAR = 15.0  # deviations: a φ that counts from farther out has pairs next to nothing beside others, and all terms count
 _ROUNDING = 1e-9  # by which a covariance may exceed what it can be
@@ -232,6 +233,9 @@ def _terms_for_most(rho: Tensor, decay: Tensor) -> tuple[int, float]:
     reach = (SERIES_TRUNCATION / decay).log().div(degrees.clamp(min=1.0)).exp().clamp(max=1.0)
     reach[0] = 1.0 if float(decay[0]) <= SERIES_TRUNCATION else -1.0  # a slope at ρ = 0 has a term
     reach = reach.cummax(0).values
+    enough = int(torch.searchsorted(reach, rho.max())) if rho.numel() else 0
+    if enough < min(whole, _FEW_TERMS):
+        return enough + 1, float(reach[enough])
     beyond = rho.numel() - torch.bucketize(rho.flatten(), reach).bincount(minlength=whole + 1)[:whole].cumsum(0)
     cost = (degrees + 1.0) * rho.numel() + _ONE_BY_ONE * whole * beyond
     cost[-1] = whole * rho.numel()  # what the whole series does not reach is not summed again
