@@ -4,6 +4,7 @@ from notsodeep.activations.base import Activation
 from notsodeep.activations.combination import Stretched, Sum, combined, stretched
 from notsodeep.activations.custom import Custom, custom
 from notsodeep.activations.formula import Formula, expression
+from notsodeep.activations.mixed import Mixed
 from notsodeep.activations.piecewise import Abs, Elu, HardTanh, LeakyRelu, Linear, Rectifier, Relu, Sign, Softsign
 from notsodeep.activations.polynomial import HermiteSeries, Polynomial
 from notsodeep.activations.registry import FACTORIES, ActivationLike, activation
@@ -28,6 +29,7 @@ __all__ = [
     "HermiteSeries",
     "LeakyRelu",
     "Linear",
+    "Mixed",
     "Polynomial",
     "Rectifier",
     "Relu",

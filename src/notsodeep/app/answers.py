@@ -90,7 +90,7 @@ def spectra(study: Study) -> Any:
 
 def activations(study: Study) -> Any:
     """The figure of φ and of the designed activations."""
-    return activations_figure(study.phi, tuple(study.design.explicit.layers), study.design.target.tau)
+    return activations_figure(study.phi, study.design.explicit.curves, study.design.target.tau)
 
 
 def admissible(study: Study) -> Any:

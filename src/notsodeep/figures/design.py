@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -56,8 +58,8 @@ def _draw_activations(axes: Axes, design: Design) -> None:
     x = torch.linspace(-reach, reach, 601, dtype=torch.float64)
     phi = design.net.centred(design.tau0).phi
     axes.plot(x, phi(x), color=DEQ, linewidth=5, label="DEQ: φ, centred")
-    for depth, (layer, dash) in enumerate(zip(design.explicit.layers, ("-", "--", ":", "-."), strict=False), start=1):
-        axes.plot(x, layer(x), color=EXPLICIT, linestyle=dash, label=f"designed, layer {depth}")
+    for (name, sigma), dash in zip(design.explicit.curves.items(), cycle(("-", "--", ":", "-.")), strict=False):
+        axes.plot(x, sigma(x), color=EXPLICIT, linestyle=dash, label=f"designed, {name}")
     axes.set(xlabel="pre-activation", xlim=(-reach, reach))
     axes.set_title(f"{design.family}, {design.explicit.depth} hidden layer{'s' * (design.explicit.depth > 1)}")
     axes.legend()

@@ -6,6 +6,7 @@ They are plotly's, as plain dictionaries: plotly's own classes check every field
 from __future__ import annotations
 
 import math
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -46,14 +47,14 @@ def spectra_figure(spectra: dict[str, torch.Tensor], letter: str) -> Figure:
     return figure
 
 
-def activations_figure(phi: Activation, layers: tuple[Activation, ...], tau: float) -> Figure:
+def activations_figure(phi: Activation, curves: dict[str, Activation], tau: float) -> Figure:
     """The DEQ's centred φ and the designed network's activations on it, over three deviations of a pre-activation."""
     x = torch.linspace(-3.0 * tau, 3.0 * tau, 301, dtype=torch.float64)
     figure = _figure("pre-activation", "activation")
     figure["data"].append(_scatter(x, phi(x), name="DEQ: φ", line={"color": DEQ, "width": 6}))
-    for depth, (layer, dash) in enumerate(zip(layers, ("solid", "dash", "dot", "dashdot"), strict=False), 1):
+    for (name, sigma), dash in zip(curves.items(), cycle(("solid", "dash", "dot", "dashdot")), strict=False):
         line = {"color": DESIGNED, "width": 2, "dash": dash}
-        figure["data"].append(_scatter(x, layer(x), name=f"designed, layer {depth}", line=line))
+        figure["data"].append(_scatter(x, sigma(x), name=f"designed, {name}", line=line))
     return figure
 
 

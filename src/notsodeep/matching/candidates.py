@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.combination import combined
+from notsodeep.activations.mixed import each_kind
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernel
@@ -152,7 +153,8 @@ class Task:
         if least < _WORTH_IT * relative_gap(exact, factor * given):
             factor = best
         *below, last = explicit.layers
-        return Explicit([*below, combined([(math.sqrt(max(factor, 0.0)), last)])], explicit.gains)
+        scale = math.sqrt(max(factor, 0.0))
+        return Explicit([*below, each_kind(last, lambda kind: combined([(scale, kind)]))], explicit.gains)
 
     def _gained(self, one: Candidate) -> Candidate:
         """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from notsodeep.activations import Mixed
 from notsodeep.arguments import choices, count, flag, is_whole, path as checked_path, shown, weight_options
 from notsodeep.arrays import check_memory, module_input
 from notsodeep.errors import BadInput
@@ -63,6 +64,9 @@ class ENN(nn.Module):
         self.net = net
         self.in_features = count(in_features, "in_features")
         self.widths = _widths(width, net.depth)
+        for layer, units in zip(net.layers, self.widths, strict=True):
+            if isinstance(layer, Mixed):
+                layer.shares(units)  # raises where there are too few
         self.out_features = None if out_features is None else count(out_features, "out_features")
         still = choices(frozen, "frozen", ("hidden", "readout"))
         draw = Draw(*weight_options(generator, device, dtype))

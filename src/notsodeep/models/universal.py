@@ -13,11 +13,13 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from notsodeep.activations import Activation, Scaled, activation
+from notsodeep.activations.mixed import Units, each_kind
 from notsodeep.activations.piecewise import Linear
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.solvers import Picard
@@ -39,7 +41,7 @@ class _Layer:
 
     weight: Tensor | None
     bias: Tensor | None
-    sigma: Activation
+    sigma: Units
     width: int
 
 
@@ -111,9 +113,9 @@ def to_explicit(deq: DEQ) -> nn.Sequential:
 
 
 class ActivationLayer(nn.Module):
-    """An activation as a module."""
+    """A layer's activation as a module."""
 
-    def __init__(self, sigma: Activation) -> None:
+    def __init__(self, sigma: Units) -> None:
         super().__init__()
         self.sigma = sigma
 
@@ -127,7 +129,7 @@ class ActivationLayer(nn.Module):
 def _of_enn(enn: ENN) -> Iterator[_Layer]:
     for layer, (sigma, weight) in enumerate(zip(enn.net.layers, enn.effective_weights(), strict=True)):
         bias = None if enn.biases is None else enn.biases[layer]
-        yield _Layer(weight, bias, Scaled(sigma, 1.0 / math.sqrt(len(weight))), len(weight))
+        yield _Layer(weight, bias, each_kind(sigma, partial(Scaled, factor=1.0 / math.sqrt(len(weight)))), len(weight))
     last = enn.readout.effective_weight()
     if last is not None:
         yield _Layer(last, enn.readout.bias, Linear(), len(last))
@@ -141,7 +143,7 @@ def _of_sequential(network: nn.Module) -> Iterator[_Layer]:
     for place, layer in layers:
         if isinstance(layer, nn.Linear):
             if layer.in_features != width:
-                raise BadInput(f"Layer {place} takes {layer.in_features} features, the layer before it gives {width}.")
+                raise BadInput(f"Units {place} takes {layer.in_features} features, the layer before it gives {width}.")
             if pending is not None:
                 yield _Layer(pending.weight, pending.bias, Linear(), width)
             pending, width = layer, layer.out_features
@@ -166,14 +168,14 @@ def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
             yield place, layer
         elif not isinstance(layer, _IDENTITIES):
             raise BadInput(
-                f"Layer {place}, {layer}, cannot be written as part of a single-layer DEQ: only nn.Linear, element-wise "
+                f"Units {place}, {layer}, cannot be written as part of a single-layer DEQ: only nn.Linear, element-wise "
                 "activations, Identity and Dropout can.",
                 layer=layer,
                 place=place,
             )
 
 
-def _as_activation(layer: nn.Module) -> Activation:
+def _as_activation(layer: nn.Module) -> Units:
     if isinstance(layer, ActivationLayer):
         return layer.sigma
     if isinstance(layer, nn.ReLU):
@@ -185,11 +187,11 @@ def _as_activation(layer: nn.Module) -> Activation:
     return ModuleActivation(layer)
 
 
-def _as_module(sigma: Activation) -> nn.Module:
+def _as_module(sigma: Units) -> nn.Module:
     """The torch module with the values of σ."""
     if isinstance(sigma, ModuleActivation):
         return sigma.module
-    known: dict[Activation, nn.Module] = {activation("relu"): nn.ReLU(), activation("tanh"): nn.Tanh()}
+    known: dict[Units, nn.Module] = {activation("relu"): nn.ReLU(), activation("tanh"): nn.Tanh()}
     return known.get(sigma, ActivationLayer(sigma))
 
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Activation, ActivationLike, Centred, activation
+from notsodeep.activations import Activation, ActivationLike, Centred, Mixed, activation
+from notsodeep.activations.mixed import Units, each_kind, kinds_of
 from notsodeep.arguments import flag, norm, numbers, shown, variance
 from notsodeep.errors import BadInput, warn
 from notsodeep.gaussian.moments import moments_at
@@ -112,22 +113,25 @@ class Explicit:
     tangent kernel, but neither its function at the start nor its conjugate kernel. A gain of 0 freezes a layer.
 
     Args:
-        layers: One activation per hidden layer, taken as it is: names, `Activation`s or torch callables.
+        layers: One activation per hidden layer, taken as it is: names, `Activation`s or torch callables; or a
+            `nsd.activations.Mixed` for a layer whose units are of several kinds.
         gains: g_1 … g_{L+1} ≥ 0, one per layer and one for the readout; all 1 by default.
 
     Raises:
         BadInput: No layer, an unknown activation, or gains that do not fit.
     """
 
-    layers: tuple[Activation, ...]
+    layers: tuple[Units, ...]
     gains: tuple[float, ...]
 
-    def __init__(self, layers: ActivationLike | Iterable[ActivationLike], gains: Iterable[float] | None = None) -> None:
-        one = isinstance(layers, str | bytes | Activation | Tensor | np.ndarray) or not isinstance(layers, Iterable)
+    def __init__(
+        self, layers: ActivationLike | Mixed | Iterable[ActivationLike | Mixed], gains: Iterable[float] | None = None
+    ) -> None:
+        one = isinstance(layers, str | bytes | Activation | Mixed | Tensor | np.ndarray) or not isinstance(layers, Iterable)
         given: list[Any] = [layers] if one else list(layers)  # type: ignore[arg-type]
         if not given:
             raise BadInput("An explicit network needs at least one hidden layer; pass for example ['relu', 'relu'].")
-        object.__setattr__(self, "layers", tuple(activation(layer) for layer in given))
+        object.__setattr__(self, "layers", tuple(layer if isinstance(layer, Mixed) else activation(layer) for layer in given))
         object.__setattr__(self, "gains", _gains(gains, len(given) + 1))
 
     @property
@@ -143,25 +147,41 @@ class Explicit:
     def depth(self) -> int:
         return len(self.layers)
 
+    @property
+    def curves(self) -> dict[str, Activation]:
+        """The activations by "layer 1", …, or "layer 1, kind 1", … where a layer's units are of several kinds: to be drawn."""
+        named = {}
+        for depth, layer in enumerate(self.layers, start=1):
+            kinds = kinds_of(layer)
+            for number, kind in enumerate(kinds, start=1):
+                named[f"layer {depth}" + (f", kind {number}" if len(kinds) > 1 else "")] = kind
+        return named
+
     def __str__(self) -> str:
         gains = f"; gains {', '.join(f'{gain:.6g}' for gain in self.gains)}" if self.has_gains else ""
         return "Explicit(" + " → ".join(map(str, self.layers)) + gains + ")"
 
     def deviations(self, tau0: float) -> tuple[float, ...]:
-        """τ̃_0 … τ̃_L: τ̃_l² = E[σ_l²(τ̃_{l−1}ξ)]."""
+        """τ̃_0 … τ̃_L: τ̃_l² = E[σ_l²(τ̃_{l−1}ξ)], the mean of a layer's kinds."""
         taus = [norm(tau0)]
         for layer in self.layers:
-            taus.append(math.sqrt(float(moments_at(layer, taus[-1]).gamma2)))
+            taus.append(_feature_deviation(layer, taus[-1]))
         return tuple(taus)
 
     def centred(self, tau0: float) -> Explicit:
-        """The network with each layer centred at its own input deviation: σ_l − E[σ_l(τ̃_{l−1}ξ)]."""
+        """The network with each layer, and each kind in it, centred at its own input deviation: σ_l − E[σ_l(τ̃_{l−1}ξ)]."""
         tau = norm(tau0)
-        layers: list[Activation] = []
+        layers: list[Units] = []
         for layer in self.layers:
-            layers.append(_centred_at(layer, tau))
-            tau = math.sqrt(float(moments_at(layers[-1], tau).gamma2))
+            layers.append(each_kind(layer, partial(_centred_at, tau=tau)))
+            tau = _feature_deviation(layers[-1], tau)
         return Explicit(layers, self.gains)
+
+
+def _feature_deviation(layer: Units, tau: float) -> float:
+    """√E[σ²(τξ)], the mean square over the kinds of units."""
+    kinds = kinds_of(layer)
+    return math.sqrt(sum(float(moments_at(kind, tau).gamma2) for kind in kinds) / len(kinds))
 
 
 def _gains(given: Iterable[float] | None, wanted: int) -> tuple[float, ...]:
@@ -183,7 +203,7 @@ class Stacked:
     With A strictly block lower triangular that is a feed-forward network, and its fixed point is exact after L sweeps.
     """
 
-    layers: tuple[Activation, ...]
+    layers: tuple[Units, ...]
     widths: tuple[int, ...]
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from notsodeep.activations.mixed import kinds_of
 from notsodeep.arguments import norm
 from notsodeep.errors import BadInput, NotContractive, warn
 from notsodeep.gaussian.moments import Moments, moments_at
@@ -159,19 +160,22 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
     β̃_{l,j} = g² α̃_{l,j} + E[σ']² β̃_{l−1,j}, and for j = 3 also + E[σ'']² α̃_{l−1,1} β̃_{l−1,1}
     τ̃_l² = E[σ_l²]                                              κ̃_l² = g² τ̃_l² + κ̃_{l−1}² E[σ'²]
 
-    with the gain g = g_{l+1} of the weights that follow, and β̃_{0,1} and κ̃_0² times g_1².
+    with the gain g = g_{l+1} of the weights that follow, and β̃_{0,1} and κ̃_0² times g_1². Of a layer of several kinds of units,
+    E[σ']², E[σ'']², E[(σ²)''], E[σ'²] and E[σ²] are means over the kinds.
     """
     tau0 = norm(tau0)
     first, *gains = (gain**2 for gain in net.gains)
     before = Scalars(tau0, tau0, tau0, 1.0, 0.0, 0.0, 1.0, first, 0.0, 0.0, first**0.5 * tau0)
     after: list[Scalars] = []
     for depth, (layer, gain) in enumerate(zip(net.layers, gains, strict=True), start=1):
-        at = moments_at(layer, before.gamma)
-        warn_unless_centred(at, f"Layer {depth} ({layer})")
-        e1, e2, s2, q, gamma2 = (float(v) for v in (at.e1, at.e2, at.s2, at.q, at.gamma2))
-        alpha1 = e1**2 * before.alpha1
-        alpha2 = e1**2 * before.alpha2 + 0.25 * e2**2 * before.alpha4**2
-        alpha3 = e1**2 * before.alpha3 + 0.5 * e2**2 * before.alpha1**2
+        kinds = [moments_at(kind, before.gamma) for kind in kinds_of(layer)]
+        for at in kinds:
+            warn_unless_centred(at, f"Layer {depth} ({layer})")
+        squares = ((at.e1**2, at.e2**2, at.s2, at.q, at.gamma2) for at in kinds)
+        slope2, bend2, s2, q, gamma2 = (sum(map(float, values)) / len(kinds) for values in zip(*squares, strict=True))
+        alpha1 = slope2 * before.alpha1
+        alpha2 = slope2 * before.alpha2 + 0.25 * bend2 * before.alpha4**2
+        alpha3 = slope2 * before.alpha3 + 0.5 * bend2 * before.alpha1**2
         before = Scalars(
             tau0=tau0,
             tau=before.gamma,
@@ -180,9 +184,9 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
             alpha2=alpha2,
             alpha3=alpha3,
             alpha4=0.5 * s2 * before.alpha4,
-            beta1=gain * alpha1 + e1**2 * before.beta1,
-            beta2=gain * alpha2 + e1**2 * before.beta2,
-            beta3=gain * alpha3 + e1**2 * before.beta3 + e2**2 * before.alpha1 * before.beta1,
+            beta1=gain * alpha1 + slope2 * before.beta1,
+            beta2=gain * alpha2 + slope2 * before.beta2,
+            beta3=gain * alpha3 + slope2 * before.beta3 + bend2 * before.alpha1 * before.beta1,
             kappa=(gain * gamma2 + before.kappa**2 * q) ** 0.5,
         )
         after.append(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from notsodeep.activations.mixed import kinds_of
 from notsodeep.approximation.newton import bracketed_newton
 from notsodeep.gaussian import Moments, Rows, dual, rows
 from notsodeep.gaussian.moments import tabulated_moments
@@ -86,9 +88,9 @@ class ImplicitPairs:
         """The samples prepared for `dual`; only pairs off the diagonal need them."""
         return rows(self.net.phi, self.tau)
 
-    def layers(self, index: Any = slice(None)) -> list[Moments]:
-        """The moments of the samples `index`, in a list of one layer."""
-        return [self.moments[index]]
+    def layers(self, index: Any = slice(None)) -> list[list[Moments]]:
+        """The moments of the samples `index`, of one layer of one kind."""
+        return [[self.moments[index]]]
 
     def tell_apart(self, x: Tensor) -> None:
         """Number the samples by value, since products alone show only to rounding which are equal or opposite."""
@@ -198,19 +200,20 @@ class ImplicitPairs:
 class ExplicitPairs:
     """Σ^(l) = k_l(Σ^(l−1)), Θ^(l) = g_{l+1}² Σ^(l) + Θ^(l−1) ∘ Q_l, from Σ^(0) = S and Θ^(0) = g_1² S.
 
-    Ref: docs/theory.md, sections 5 and 7.
+    Of a layer of several kinds of units, k_l and Q_l are the means over its kinds. Ref: docs/theory.md, sections 5 and 7.
     """
 
     def __init__(self, net: Explicit, norms2: Tensor) -> None:
         self.net = net
         self.norms2 = norms2
         self.taus: list[Tensor] = []
-        self.moments: list[Moments] = []
+        self.moments: list[list[Moments]] = []
+        """Layer by layer, of each kind of units"""
         variance = norms2
         for layer in net.layers:
             self.taus.append(variance.sqrt().clamp(min=_SMALLEST_TAU))
-            self.moments.append(tabulated_moments(layer, self.taus[-1]))
-            variance = self.moments[-1].gamma2
+            self.moments.append([tabulated_moments(kind, self.taus[-1]) for kind in kinds_of(layer)])
+            variance = _mean([at.gamma2 for at in self.moments[-1]])
 
     @property
     def tau(self) -> Tensor:
@@ -218,29 +221,31 @@ class ExplicitPairs:
         return self.taus[0]
 
     @cached_property
-    def rows(self) -> list[Rows]:
-        """The samples prepared for `dual`, layer by layer; only pairs off the diagonal need them."""
-        return [rows(layer, tau) for layer, tau in zip(self.net.layers, self.taus, strict=True)]
+    def rows(self) -> list[list[Rows]]:
+        """The samples prepared for `dual`, layer by layer, of each kind; only pairs off the diagonal need them."""
+        return [[rows(kind, tau) for kind in kinds_of(layer)] for layer, tau in zip(self.net.layers, self.taus, strict=True)]
 
-    def layers(self, index: Any = slice(None)) -> list[Moments]:
-        """The moments of the samples `index`, layer by layer."""
-        return [moments[index] for moments in self.moments]
+    def layers(self, index: Any = slice(None)) -> list[list[Moments]]:
+        """The moments of the samples `index`, layer by layer, of each kind."""
+        return [[at[index] for at in kinds] for kinds in self.moments]
 
     def tile(self, left: slice, right: slice, gram: Tensor) -> PairKernels:
-        return self._answer([(samples[left].column(), samples[right].row()) for samples in self.rows], gram)
+        return self._answer([[(one[left].column(), one[right].row()) for one in kinds] for kinds in self.rows], gram)
 
     def pairs(self, left: Tensor, right: Tensor, gram: Tensor) -> PairKernels:
         """The kernels of a list of pairs, (pairs,)."""
-        return self._answer([(samples[left], samples[right]) for samples in self.rows], gram)
+        return self._answer([[(one[left], one[right]) for one in kinds] for kinds in self.rows], gram)
 
-    def _answer(self, sides: list[tuple[Rows, Rows]], gram: Tensor) -> PairKernels:
+    def _answer(self, sides: list[list[tuple[Rows, Rows]]], gram: Tensor) -> PairKernels:
         first, *gains = (gain**2 for gain in self.net.gains)
         lam = value = gram
         tangent = preactivation = first * gram
         slope = torch.ones_like(gram)
-        for layer, gain, (row, column) in zip(self.net.layers, gains, sides, strict=True):
+        for layer, gain, kinds in zip(self.net.layers, gains, sides, strict=True):
+            row, column = kinds[0]
             lam, preactivation = snap(value, row.tau * column.tau), tangent
-            value, slope = dual(layer, row, column, lam)
+            maps = [dual(kind, *side, lam) for kind, side in zip(kinds_of(layer), kinds, strict=True)]
+            value, slope = (_mean(parts) for parts in zip(*maps, strict=True))
             tangent = torch.addcmul(gain * value, slope, preactivation)
         return PairKernels(lam, value, slope, tangent, preactivation)
 
@@ -249,11 +254,15 @@ class ExplicitPairs:
         lam = value = self.norms2[index]
         tangent = preactivation = first * value
         slope = torch.ones_like(value)
-        for gain, at in zip(gains, self.moments, strict=True):
+        for gain, kinds in zip(gains, self.moments, strict=True):
             lam, preactivation = value, tangent
-            value, slope = at.gamma2[index], at.q[index]
+            value, slope = _mean([at.gamma2[index] for at in kinds]), _mean([at.q[index] for at in kinds])
             tangent = torch.addcmul(gain * value, slope, preactivation)
         return PairKernels(lam, value, slope, tangent, preactivation)
+
+
+def _mean(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(tuple(parts)).mean(0)
 
 
 Pairs = ImplicitPairs | ExplicitPairs

@@ -54,11 +54,16 @@ class GramSeries:
 
 
 class PairDual:
-    """k and Q of all pairs of some samples with some others, as series in a covariance that is itself one."""
+    """k and Q of all pairs of some samples with some others, as series in a covariance that is itself one.
 
-    def __init__(self, left: Moments, right: Moments) -> None:
+    They are the means over a layer's kinds of units, whose moments are given.
+    """
+
+    def __init__(self, left: list[Moments], right: list[Moments]) -> None:
         def outer(name: str) -> Tensor:
-            return getattr(left, name)[:, None] * getattr(right, name)[None, :]  # type: ignore[no-any-return]
+            kinds = zip(left, right, strict=True)
+            products = [getattr(row, name)[:, None] * getattr(column, name)[None, :] for row, column in kinds]
+            return sum(products[1:], products[0]) / len(products)
 
         self.mm, self.dd, self.ee, self.ff = map(outer, ("mean", "e1", "e2", "e3"))
 
@@ -73,14 +78,14 @@ class PairDual:
         return lam * self.ee + lam * lam * (0.5 * self.ff)
 
 
-def gram_series(net: Network, left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
-    """The kernel of samples with these moments, layer by layer, against others, as a series in S."""
+def gram_series(net: Network, left: list[list[Moments]], right: list[list[Moments]], kernel: Kernel) -> GramSeries:
+    """The kernel of samples with these moments, layer by layer, of each kind of units, against others, as a series in S."""
     if isinstance(net, Implicit):
         return implicit_series(net, left[0], right[0], kernel)
     return explicit_series(net, left, right, kernel)
 
 
-def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: Kernel) -> GramSeries:
+def implicit_series(net: Implicit, left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
     """With h = 1/(1 − σ_a² d_i d_j), Λ solves Λ = h (σ_a² m_i m_j + σ_b² S + σ_a² (½ e_i e_j Λ² + ⅙ f_i f_j Λ³)), in two
     sweeps to third order; then G = k(Λ), K = Λ/(1 − σ_a² Q) and Θ = G + Q K."""
     a, pair = net.var_a, PairDual(left, right)
@@ -101,11 +106,11 @@ def implicit_series(net: Implicit, left: Moments, right: Moments, kernel: Kernel
     return conjugate + preactivation * pair.dd + preactivation * beyond
 
 
-def explicit_series(net: Explicit, left: list[Moments], right: list[Moments], kernel: Kernel) -> GramSeries:
+def explicit_series(net: Explicit, left: list[list[Moments]], right: list[list[Moments]], kernel: Kernel) -> GramSeries:
     """Σ ← k(Σ),  Θ ← g² Σ_new + Θ Q(Σ), from Σ = S and Θ = g_1² S, g the gain of the weights that follow."""
     if kernel not in OF_OUTPUTS:
         raise BadInput(f"An explicit network has no kernel {kernel.value!r}; choose from {', '.join(OF_OUTPUTS)}.")
-    mean = left[0].mean
+    mean = left[0][0].mean
     first, *gains = (gain**2 for gain in net.gains)
     sigma = GramSeries((mean.new_zeros(()), mean.new_ones(())))
     theta = sigma * first

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.activations.base import Activation
+from notsodeep.activations.mixed import Mixed, Units, kinds_of
 from notsodeep.errors import BadInput
 from notsodeep.models.export.activation_source import source_expression
 from notsodeep.theory.architecture import Explicit, Implicit, Stacked
@@ -83,9 +84,9 @@ def _check_explicit(module: object) -> None:
     raise BadInput(f"{type(module).__name__} cannot be written as a program of its own. {hint}")
 
 
-def _names(layers: tuple[Activation, ...]) -> dict[Activation, str]:
+def _names(layers: tuple[Units, ...]) -> dict[Activation, str]:
     """A name for each distinct activation, in the order of the layers."""
-    distinct = list(dict.fromkeys(layers))
+    distinct = list(dict.fromkeys(kind for layer in layers for kind in kinds_of(layer)))
     return {phi: "sigma" if len(distinct) == 1 else f"sigma_{k}" for k, phi in enumerate(distinct, 1)}
 
 
@@ -124,7 +125,7 @@ def _network(module: ENN, names: dict[Activation, str]) -> str:
     for layer, (sigma, width) in enumerate(zip(module.net.layers, module.widths, strict=True)):
         shift = "" if module.biases is None else f", self.biases[{layer}]"
         steps.append(f"h = torch.nn.functional.linear(x, self.weights[{layer}]{shift})")
-        steps.append(f"x = {names[sigma]}(h) * {1.0 / math.sqrt(width)!r}  # 1/√{width}")
+        steps += _activated(sigma, width, names)
     steps.append(f"return torch.nn.functional.linear(x{weight}{bias})" if weight else "return x")
     indented = ("\n".join(f"        {line}" for line in lines) for lines in (made, steps))
     init, forward = indented
@@ -133,6 +134,27 @@ def _network(module: ENN, names: dict[Activation, str]) -> str:
         f'\nclass Network(torch.nn.Module):\n    """(n, {module.in_features}) to (n, {ends}); all weights 0 until they are '
         f'loaded."""\n\n    def __init__(self):\n        super().__init__()\n{init}\n\n    def forward(self, x):\n{forward}\n'
     )
+
+
+def _activated(layer: Units, width: int, names: dict[Activation, str]) -> list[str]:
+    """The lines from pre-activations h to the features x of a layer."""
+    if not isinstance(layer, Mixed):
+        return [f"x = {names[layer]}(h) * {1.0 / math.sqrt(width)!r}  # 1/√{width}"]
+    shares = layer.shares(width)
+    parts = zip(layer.kinds, shares, layer.scales(width), strict=True)
+    blocks = [
+        f"{names[kind]}(h[{k}]) * {scale / math.sqrt(width)!r},  # 1/√({len(shares)} · {units})"
+        for k, (kind, units, scale) in enumerate(parts)
+    ]
+    return [
+        f"h = h.split({shares}, dim=-1)",
+        "x = torch.cat(",
+        "    [",
+        *(f"        {block}" for block in blocks),
+        "    ],",
+        "    dim=-1,",
+        ")",
+    ]
 
 
 def _empty(parameter: Tensor) -> str:

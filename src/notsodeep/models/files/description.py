@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep import activations
-from notsodeep.activations import Activation, Custom, custom
+from notsodeep.activations import Activation, Custom, Mixed, custom
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.fixed_points.plan import FullPrecision, MixedPrecision, Plan
@@ -35,7 +35,7 @@ _CHOICES = (
     FullPrecision, MixedPrecision,
 )  # fmt: skip
 _KINDS: dict[str, Callable[..., Any]] = {
-    kind.__name__: kind for kind in (*_ACTIVATIONS, Implicit, Explicit, Stacked, *_CHOICES)
+    kind.__name__: kind for kind in (*_ACTIVATIONS, Mixed, Implicit, Explicit, Stacked, *_CHOICES)
 }
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 # May differ between modules whose weights fit each other.

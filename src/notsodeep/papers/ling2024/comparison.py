@@ -212,7 +212,7 @@ def _curves(net: Implicit, explicit: Explicit, radius: float) -> dict[str, Any]:
     reach = _CURVE_REACH * net.deviation(radius)
     x = torch.linspace(-reach, reach, _CURVE_POINTS, dtype=torch.float64)
     curves = {"DEQ": net.centred(radius).phi(x)}
-    curves |= {f"layer {depth}": layer(x) for depth, layer in enumerate(explicit.layers, start=1)}
+    curves |= {name: sigma(x) for name, sigma in explicit.curves.items()}
     return {
         "x": [_short(v) for v in x.tolist()],
         "curves": {name: [_short(v) for v in y.tolist()] for name, y in curves.items()},

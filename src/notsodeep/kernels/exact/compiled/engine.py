@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from notsodeep.activations import Activation, Cos, Rectifier, Sin
+from notsodeep.activations.mixed import Units, kinds_of
 from notsodeep.activations.wrappers import affine_parts
 from notsodeep.gaussian import Moments, Rows, rows
 from notsodeep.kernels.exact.pairs import ExplicitPairs, Pairs
@@ -104,7 +106,7 @@ def engine_for(equation: Pairs, rows: Tensor, columns: Tensor, symmetric: bool, 
     if rows.device.type not in ("cpu", "cuda") or importlib.util.find_spec(needed) is None:
         return None
     laws = pair_laws(equation, rows.dtype)
-    if laws is None:
+    if laws is None or (rows.is_cuda and any(len(law.mean) > 1 for law in laws)):
         return None
     if rows.is_cuda:
         from notsodeep.kernels.exact.compiled.triton_engine import GpuEngine
@@ -132,12 +134,15 @@ class PairLaw:
     limits: Tensor
     tau: Tensor
     mean: Tensor
+    """(kinds of units, n)"""
     coefficients: Tensor
-    """(terms, n)"""
+    """(terms·kinds, n), term by term"""
     gain: float = 1.0
     """The square of the gain of the weights after it: Θ = gain·G + Q K"""
     start: float = 1.0
     """The square of the gain of its own weights, for a first layer: K = start·Λ/(1 − σ_a² Q)"""
+    kinds: int = 1
+    """How many series are summed: those of a layer's kinds of units; only the compiled loops of a CPU know several"""
 
     @property
     def inverse(self) -> Tensor:
@@ -148,7 +153,7 @@ def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None
     """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe."""
     if isinstance(equation, ExplicitPairs):
         parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
-        found = [_law(phi, samples, at, (0.0, 1.0), dtype) for phi, samples, at in parts]
+        found = [_layer_law(units, samples, moments, dtype) for units, samples, moments in parts]
         first, *gains = (gain**2 for gain in equation.net.gains)
         found = [law and replace(law, gain=gain, start=first) for law, gain in zip(found, gains, strict=True)]
     elif equation.several_roots:
@@ -160,8 +165,40 @@ def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None
     return laws if len(laws) == len(found) else None
 
 
-def _law(phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype) -> PairLaw | None:
-    """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms."""
+def _layer_law(units: Units, samples: list[Rows], moments: list[Moments], dtype: torch.dtype) -> PairLaw | None:
+    """The law of a layer: of several kinds of units the mean of theirs, all rectifiers or all series in one power of ρ."""
+    kinds, odd = kinds_of(units), None
+    cores = [affine_parts(kind)[0] for kind in kinds]
+    if len(kinds) > 1 and not all(isinstance(core, Rectifier) for core in cores):
+        known = zip(cores, samples, strict=True)
+        samples = [one if one.coefficients is not None else rows(core, one.tau, series=True) for core, one in known]
+        odd = all(_is_odd(one) for one in samples)
+    parts = zip(kinds, samples, moments, strict=True)
+    laws = [_law(kind, one, at, (0.0, 1.0), dtype, odd) for kind, one, at in parts]
+    safe = [law for law in laws if law is not None]
+    return None if len(safe) < len(laws) else _mean_law(safe)
+
+
+def _mean_law(laws: list[PairLaw]) -> PairLaw:
+    """(1/r) Σ_q h_q: coefficients and means over √r, each series as long as the longest, and safe where all are."""
+    first, r = laws[0], len(laws)
+    if r == 1:
+        return first
+    mean = torch.cat([law.mean for law in laws]) * r**-0.5
+    if first.stride == 0:
+        form = sum(law.form[0] for law in laws) / r, sum(law.form[1] for law in laws) / r
+        return replace(first, form=form, mean=mean)
+    terms = max(len(law.coefficients) for law in laws)
+    limits = torch.stack([torch.cat([law.limits, law.limits[-1:].expand(terms - len(law.limits))]) for law in laws]).amin(0)
+    series = torch.stack([pad(law.coefficients, (0, 0, 0, terms - len(law.coefficients))) for law in laws], dim=1)
+    return replace(first, mean=mean, limits=limits, coefficients=series.flatten(0, 1) * r**-0.5, kinds=r)
+
+
+def _law(
+    phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype, odd: bool | None = None
+) -> PairLaw | None:
+    """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms. A rectifier whose
+    `samples` have coefficients is taken as its series; `odd` says whether a series goes in powers of ρ², if φ does not."""
     tau = samples.tau
     if not _SMALLEST <= float(tau.min()) <= float(tau.max()) <= _LARGEST or not bool(torch.isfinite(at.q).all()):
         return None
@@ -173,27 +210,31 @@ def _law(phi: Activation, samples: Rows, at: Moments, variances: tuple[float, fl
         return None
     name = str(dtype).removeprefix("torch.")
     stride, form, tol = 0, (0.0, 0.0), FUSED_HALLEY[name]
-    if isinstance(core, Rectifier):
+    if isinstance(core, Rectifier) and samples.coefficients is None:
         form = (factor**2 * core.alpha**2, factor**2 * 2.0 / math.pi * core.beta**2)
         limits, coefficients = tau.new_tensor([FUSED_CAP[name]]), tau.new_zeros(1, len(tau))
     else:
         series = samples if samples.coefficients is not None else rows(core, tau, series=True)
-        stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name])
+        stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name], odd)
         tol = FUSED_NEWTON[name]
-    parts = [part.to(dtype).contiguous() for part in (limits, tau, at.mean, coefficients)]
+    parts = [part.to(dtype).contiguous() for part in (limits, tau, at.mean[None], coefficients)]
     return PairLaw(*variances, stride, form, tol, parts[0], parts[1], parts[2], parts[3])
 
 
-def _series(series: Rows, factor: float, truncation: float) -> tuple[int, Tensor, Tensor]:
+def _series(series: Rows, factor: float, truncation: float, odd: bool | None) -> tuple[int, Tensor, Tensor]:
     """(stride, limits, b): |ρ|^l times the remainder after l + 1 terms is at most `truncation` up to |ρ| = limit."""
     assert series.coefficients is not None and series.decay is not None  # noqa: PT018
     b = (factor * series.coefficients / series.tau[:, None]).T
     degrees = torch.arange(len(b), dtype=b.dtype, device=b.device)
     limits = (truncation / series.decay).log().div(degrees.clamp(min=1.0)).exp().clamp(max=1.0).cummax(0).values
-    odd = not bool(b[::2].any())
-    stride = 2 if odd else 1
+    stride = 2 if (_is_odd(series) if odd is None else odd) else 1
     if len(b) == 1:  # a constant
         return stride, torch.ones_like(limits), torch.zeros_like(b)
     b, limits = b[1::stride], limits[1::stride]
     enough = int((limits < 1.0).sum()) + 1
     return stride, limits[:enough], b[:enough]
+
+
+def _is_odd(series: Rows) -> bool:
+    assert series.coefficients is not None
+    return not bool(series.coefficients[..., ::2].any())

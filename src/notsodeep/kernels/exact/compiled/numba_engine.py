@@ -28,12 +28,12 @@ class CpuEngine(Engine):
         self.forms = [
             cpu.Law(
                 *(kind(law.var_a), kind(law.var_b), law.stride, np.array(law.form, kind), law.limits.numpy(), kind(law.tol)),
-                *(kind(law.gain), kind(law.start)),
+                *(kind(law.gain), kind(law.start), law.kinds),
             )
             for law in self.laws
         ]
         self.samples = [
-            cpu.Side(law.tau.numpy(), law.inverse.numpy(), law.mean.numpy(), _apart(law.coefficients).numpy())
+            cpu.Side(law.tau.numpy(), law.inverse.numpy(), _apart(law.mean).numpy(), _apart(law.coefficients).numpy())
             for law in self.laws
         ]
 
@@ -100,7 +100,7 @@ class CpuEngine(Engine):
 
 
 def _side(known: cpu.Side, index: slice) -> cpu.Side:
-    return cpu.Side(known.tau[index], known.inverse[index], known.mean[index], known.coefficients[:, index])
+    return cpu.Side(known.tau[index], known.inverse[index], known.mean[:, index], known.coefficients[:, index])
 
 
 def _buffers(rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

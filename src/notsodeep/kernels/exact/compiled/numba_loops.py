@@ -26,9 +26,9 @@ CONJUGATE, TANGENT, PREACTIVATION, NONE = 0, 1, 2, 3
 _EVALUATIONS = 8
 # Offsets of a row's numbers in one flat scratch array. The compiler sees that they do not overlap, as it would not of separate
 # arrays, and vectorises.
-_S, _RHO, _VALUE, _SLOPE, _STEP, _Y, _V, _D, _K, _TOP = (LANES * k for k in range(10))
+_S, _RHO, _VALUE, _SLOPE, _STEP, _Y, _V, _D, _K, _M, _TOP = (LANES * k for k in range(11))
 _GROUP = 16
-SCRATCH = 9 * LANES + _GROUP
+SCRATCH = 10 * LANES + _GROUP
 
 
 class Law(NamedTuple):
@@ -45,10 +45,12 @@ class Law(NamedTuple):
     """Θ = gain·G + Q K"""
     start: Any
     """K = start·Λ/(1 − σ_a² Q), where no layer is before"""
+    kinds: int
+    """of units, whose series are summed"""
 
 
 class Side(NamedTuple):
-    """Of each sample: τ, 1/τ, E[φ] and its coefficients b_l as a column."""
+    """Of each sample: τ, 1/τ, and as columns E[φ] of each kind of units and the coefficients b_l, kind by kind for each l."""
 
     tau: Any
     inverse: Any
@@ -227,10 +229,20 @@ def _preactivation(law: Law, tau: Any, right: Side, n: int, w: Any) -> None:
 
 
 @_fast
-def _emit(kernel: int, gain: Any, tau: Any, mean: Any, right: Side, n: int, w: Any, into: Any) -> None:
+def _dots(left: Any, right: Any, n: int, into: Any, at: int) -> None:
+    """Σ_q left_q right_q at into[at], into[at + 1] …"""
+    for j in range(n):
+        into[at + j] = left[0] * right[0, j]
+    for q in range(1, len(left)):
+        for j in range(n):
+            into[at + j] += left[q] * right[q, j]
+
+
+@_fast
+def _emit(kernel: int, gain: Any, tau: Any, right: Side, n: int, w: Any, into: Any) -> None:
     """G = m_i m_j + τ_i τ_j h, K, or Θ = gain·G + Q K."""
     for j in range(n):
-        conjugate = mean * right.mean[j] + tau * right.tau[j] * w[_VALUE + j]
+        conjugate = w[_M + j] + tau * right.tau[j] * w[_VALUE + j]
         tangent = gain * conjugate + w[_SLOPE + j] * w[_K + j]
         into[j] = conjugate if kernel == CONJUGATE else tangent if kernel == TANGENT else w[_K + j]
 
@@ -266,9 +278,9 @@ def _mark(law: Law, marks: Any, shift: int, i: int, start: int, n: int, w: Any) 
 
 
 @_fast
-def _drive(law: Law, gram: Any, inverse: Any, mean: Any, right: Side, n: int, w: Any) -> None:
+def _drive(law: Law, gram: Any, inverse: Any, right: Side, n: int, w: Any) -> None:
     for j in range(n):
-        w[_S + j] = (law.var_b * gram[j] + law.var_a * mean * right.mean[j]) * (inverse * right.inverse[j])
+        w[_S + j] = (law.var_b * gram[j] + law.var_a * w[_M + j]) * (inverse * right.inverse[j])
 
 
 @_fast
@@ -292,29 +304,43 @@ def solve_rows(
     found = 0
     w = np.empty(SCRATCH, gram.dtype)
     blocks = np.empty((2, rows, LANES), gram.dtype)
-    own = np.empty(len(left.coefficients), gram.dtype)
+    kinds, terms = law.kinds, len(left.coefficients) // law.kinds
+    own, one, means = (
+        np.empty(len(left.coefficients), gram.dtype),
+        np.ones(terms, gram.dtype),
+        np.empty(len(left.mean), gram.dtype),
+    )
+    products = np.empty((terms + 1, LANES + 1), gram.dtype)[:, :LANES]  # of the layout of coefficients: one type to compile for
     for start in range(max(0, (top + shift + 1) // LANES * LANES), gram.shape[1], LANES):
         n = min(LANES, gram.shape[1] - start)
         here = slice(start, start + n)
-        columns = Side(right.tau[here], right.inverse[here], right.mean[here], right.coefficients[:, here])
+        columns = Side(right.tau[here], right.inverse[here], right.mean[:, here], right.coefficients[:, here])
         for r in range(rows):
             i = top + r
-            tau, mean = left.tau[i], left.mean[i]
-            _drive(law, gram[i, here], left.inverse[i], mean, columns, n, w)
+            tau = left.tau[i]
+            means[:] = left.mean[:, i]
+            _dots(means, columns.mean, n, w, _M)
+            _drive(law, gram[i, here], left.inverse[i], columns, n, w)
             if law.stride == 0:
                 solved = _rectifier(law, n, w)
             else:
                 own[:] = left.coefficients[:, i]
-                solved = _series(law, own, columns.coefficients, n, w)
+                if kinds == 1:
+                    solved = _series(law, own, columns.coefficients, n, w)
+                else:
+                    for k in range(terms):
+                        each = slice(k * kinds, (k + 1) * kinds)
+                        _dots(own[each], columns.coefficients[each], n, products[k], 0)
+                    solved = _series(law, one, products, n, w)
             if not solved:
                 found += _mark(law, marks, shift, i, start, n, w)
             if theta.shape[0] == 0:
                 _preactivation(law, tau, columns, n, w)
             else:
                 w[_K : _K + n] = theta[i, here]
-            _emit(first.kernel, law.gain, tau, mean, columns, n, w, blocks[0, r])
+            _emit(first.kernel, law.gain, tau, columns, n, w, blocks[0, r])
             if second.kernel != NONE:
-                _emit(second.kernel, law.gain, tau, mean, columns, n, w, blocks[1, r])
+                _emit(second.kernel, law.gain, tau, columns, n, w, blocks[1, r])
         _scatter(blocks[0, :, :n], shift, top, start, first)
         if second.kernel != NONE:
             _scatter(blocks[1, :, :n], shift, top, start, second)

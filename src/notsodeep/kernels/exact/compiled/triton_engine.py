@@ -122,7 +122,7 @@ def _squares(rows: int, columns: int, shape: dict[str, int]) -> tuple[int, int]:
 
 
 def _side(law: PairLaw, index: slice) -> tuple[Any, ...]:
-    return law.tau[index], law.mean[index], law.coefficients[:, index], law.coefficients.stride(0)
+    return law.tau[index], law.mean[0, index], law.coefficients[:, index], law.coefficients.stride(0)
 
 
 def split(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,0 +1,85 @@
+"""Layers whose units are of several kinds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from notsodeep.activations.base import Activation
+from notsodeep.activations.registry import ActivationLike, activation
+from notsodeep.arguments import shown
+from notsodeep.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A layer of units of several kinds in equal shares: of m units, the first m/r use φ_1, the next m/r φ_2, and so on.
+
+    At infinite width its kernel is the mean of those of its kinds, (1/r) Σ_q E[φ_q(u)φ_q(v)]. Where r does not divide m, blocks
+    differ by one unit, and their values are scaled so that each kind counts 1/r all the same.
+
+    Args:
+        kinds: The activations φ_1 … φ_r, at least two: names, `Activation`s or torch callables.
+
+    Raises:
+        BadInput: Fewer than two kinds, or an unknown activation.
+    """
+
+    kinds: tuple[Activation, ...]
+
+    def __init__(self, kinds: Iterable[ActivationLike]) -> None:
+        given = list(kinds) if isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor) else []
+        if len(given) < 2:
+            raise BadInput(f"Mixed takes two or more activations, as in Mixed(['tanh', 'x']); got {shown(kinds)}.")
+        object.__setattr__(self, "kinds", tuple(activation(kind) for kind in given))
+
+    def shares(self, width: int) -> list[int]:
+        """How many of `width` units each kind has.
+
+        Args:
+            width: The units of the layer.
+
+        Raises:
+            BadInput: There are fewer units than kinds.
+        """
+        if width < len(self.kinds):
+            raise BadInput(f"A layer of {len(self.kinds)} kinds of units needs as many units, got width {width}.")
+        each, more = divmod(width, len(self.kinds))
+        return [each + (q < more) for q in range(len(self.kinds))]
+
+    def scales(self, width: int) -> list[float]:
+        """√(m/(r m_q)) of each kind, m_q its units: 1 where r divides m."""
+        return [math.sqrt(width / (len(self.kinds) * units)) for units in self.shares(width)]
+
+    def __call__(self, h: Tensor) -> Tensor:
+        """The values at pre-activations h (…, m), block by block."""
+        width = h.shape[-1]
+        blocks = zip(self.kinds, h.split(self.shares(width), dim=-1), self.scales(width), strict=True)
+        return torch.cat([phi(block) if scale == 1.0 else scale * phi(block) for phi, block, scale in blocks], dim=-1)
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(map(str, self.kinds)) + "}"
+
+
+Units = Activation | Mixed
+"""What the units of a layer do: one activation, or several kinds."""
+
+
+def kinds_of(units: Units) -> tuple[Activation, ...]:
+    """The activations of a layer's units, which count equally."""
+    return units.kinds if isinstance(units, Mixed) else (units,)
+
+
+def each_kind(units: Units, change: Callable[[Activation], Activation]) -> Units:
+    """The units with every activation replaced by `change` of it."""
+    return Mixed(map(change, units.kinds)) if isinstance(units, Mixed) else change(units)
+
+
+def units_of(kinds: Iterable[Activation]) -> Units:
+    """The units of these kinds; of one kind they are the activation itself."""
+    given = tuple(kinds)
+    return given[0] if len(given) == 1 else Mixed(given)
