@@ -10,8 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from notsodeep.activations.combination import combined
-from notsodeep.activations.mixed import each_kind
+from notsodeep.activations.mixed import times
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernel
@@ -104,7 +103,7 @@ class Task:
 
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
-        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
+        explicit, optimum = family.of(Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
         return self._gained(Candidate(str(family), self._calibrated(explicit), optimum=optimum))
 
     def _fitted(self, family: Fitted) -> Iterator[Candidate]:
@@ -154,7 +153,7 @@ class Task:
             factor = best
         *below, last = explicit.layers
         scale = math.sqrt(max(factor, 0.0))
-        return Explicit([*below, each_kind(last, lambda kind: combined([(scale, kind)]))], explicit.gains)
+        return Explicit([*below, times(last, scale)], explicit.gains)
 
     def _gained(self, one: Candidate) -> Candidate:
         """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""
