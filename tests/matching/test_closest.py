@@ -1,5 +1,6 @@
 """The closest twin: fits, what "auto" chooses, gains for both kernels. Ref: docs/theory.md, section 7."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,8 +105,8 @@ def test_the_kernels_that_a_fit_follows_are_those_of_its_network(mixture, kinds)
     net = nsd.Implicit("tanh", 0.2)
     pairs = Pairs.of(net, mixture[:60], nsd.tau0(mixture), Match.BOTH)
     layers = Layers(atoms((net.phi, LINE), pairs, free=True), kinds, pairs)
-    weights = torch.linspace(0.3, 0.9, 2 * sum(kinds)).view(-1, 2).tolist()
-    unknowns = layers.start(*[weights[:count] for count in kinds], stretch=1.2)
+    weights = np.linspace(0.3, 0.9, 2 * sum(kinds)).reshape(-1, 2)
+    unknowns = layers.start(weights, stretch=1.2)
     explicit, i, j = layers.network(unknowns), pairs.first, pairs.second
     x = mixture[torch.randperm(len(mixture[:60]), generator=torch.Generator().manual_seed(0))]  # in the order of the pairs
     conjugate, parts = layers.kernels(unknowns, tangent=True)

@@ -10,6 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from notsodeep.activations import Mixed, Rectifier
+from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import times
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
@@ -76,7 +78,8 @@ class Task:
 
         def proposed() -> list[Candidate]:
             fits = [one for layers in range(1, depth + 1) for one in self._fitted(Fitted(layers))]
-            return [*fits, *self._matched(families, depth), *self._rescaled(), *self._hermite(), *self._scaled(depth)]
+            others = [*self._matched(families, depth), *self._rescaled(), *self._hermite()]
+            return [*fits, *others, *self._scaled(depth), *self._unrolled(depth)]
 
         # In a thread of the pool, where torch works alone: its own threads would wait for each other at every small step.
         return self._ranked(later(proposed).result())
@@ -134,6 +137,13 @@ class Task:
         for layers in range(1, depth + 1):
             plain = Explicit([self.net.phi] * layers).centred(self.tau0)
             yield self._gained(Candidate("scaled", self._calibrated(plain)))
+
+    def _unrolled(self, depth: int) -> Iterator[Candidate]:
+        """φ(σ_a A φ(σ_b B x) + σ_b B x), the DEQ cut after two steps, times its best factor likewise."""
+        if depth > 1:
+            phi, a, b = self.net.phi, math.sqrt(2.0 * self.net.var_a), math.sqrt(self.net.var_b)
+            step = Mixed([combined([(a, stretched(phi, b))]), Rectifier(math.sqrt(2.0) * b, math.sqrt(2.0) * b)])
+            yield self._gained(Candidate("unrolled", self._calibrated(Explicit([step, phi]).centred(self.tau0))))
 
     @cached_property
     def _calibration(self) -> tuple[Tensor, Tensor]:

@@ -111,9 +111,9 @@ def nearest(parts: tuple[Atom, ...], kinds: tuple[int, ...], pairs: Pairs) -> tu
     net = pairs.net
     phi, *others, line = np.eye(len(parts))
     line = line + 0.1 * sum(others)
-    step = math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line
-    below = [step if kinds[0] > 1 else [step[0] + step[1]]] if len(kinds) > 1 else []
-    last = [phi, 0.3 * line] if kinds[-1] > 1 else [phi]
+    step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line])
+    below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
+    last = np.array([phi, 0.3 * line][: kinds[-1]])
     layers = Layers(parts, kinds, pairs)
     unknowns, error = layers.fit(layers.start(*below, last, stretch=net.deviation(pairs.tau0) / pairs.tau0))
     return layers.network(unknowns), error

@@ -69,10 +69,11 @@ class Layers:
     kinds: tuple[int, ...]
     pairs: Pairs
 
-    def start(self, *layers: Sequence[Sequence[float]], stretch: float = 1.0) -> np.ndarray:
-        """Unknowns of layers whose kinds have these weights, all of one stretch."""
-        free = [math.log(stretch)] * sum(part.free for part in self.parts)
-        return np.array([number for layer in layers for weights in layer for number in (*weights, *free)])
+    def start(self, *layers: np.ndarray, stretch: float = 1.0) -> np.ndarray:
+        """Unknowns of layers whose kinds have these weights, a row a kind, all of one stretch."""
+        weights = np.concatenate(layers)
+        free = np.full((len(weights), sum(part.free for part in self.parts)), math.log(stretch))
+        return np.hstack([weights, free]).ravel()
 
     def fit(self, start: np.ndarray, steps: int = _MOST_STEPS) -> tuple[np.ndarray, float]:
         """The unknowns nearest to the pairs' kernels, by least squares from a start, and their error."""
