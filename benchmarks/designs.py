@@ -1,10 +1,12 @@
 """Claim: the network that `design` chooses is nearer to a DEQ's kernel than the DEQ's own activation times a factor.
 
-For every data set, activation and σ_a²: designed on samples of which half are fitted and half chosen on, then judged on samples
-that had no part in either, by exact kernels in operator norm. Beside the chosen twin stand the DEQ cut after two steps, the best
-network with matched scalars, the best of one layer, the DEQ's own activation in one layer (and in as many as the twin has) times
-the factor that is best on the judged samples, and the bound below which no network of one layer and the default dictionary comes
-in Frobenius norm on the fitted pairs. `both` judges one network for both kernels. Prints a line per cell and writes the tables.
+For every data set, activation and σ_a²: designed on samples of which half are fitted and half chosen on, then judged on others
+that had no part in either, by exact kernels in operator norm. Beside the chosen twin stand the DEQ cut after two steps, the
+best network with matched scalars, the best of one layer, the DEQ's own activation in one layer (and in as many as the twin has)
+times the factor that is best on the judged samples, and the bound below which no network of one layer and the default
+dictionary comes in Frobenius norm on the fitted pairs. Then one network is judged for both kernels.
+
+Prints a line per cell and writes the tables as a page.
 Run: python benchmarks/designs.py [folder with mnist.npy, … instead of the data sets] [processes] [the page to write]
 """
 
@@ -152,8 +154,8 @@ def main(folder=None, processes=2, page=None):
     print("\n\n".join(sections))
     if page is not None:
         intro = (
-            "# How near twins come\n\nMade by benchmarks/designs.py.\n"
-            + __doc__.partition("\n")[2].partition(" `both` judges")[0]
+            "# How near twins come\n\nMade by benchmarks/designs.py.\n\n"
+            + __doc__.split("\n\n")[1] + "\n"
         )
         Path(page).write_text("\n\n".join([intro, *sections]) + "\n", encoding="utf-8")
 

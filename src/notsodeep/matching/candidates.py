@@ -107,7 +107,10 @@ class Task:
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
         explicit, optimum = family.of(Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
-        return self._gained(Candidate(str(family), self._calibrated(explicit), optimum=optimum))
+        kept = family.scalars == "matched"  # a factor would change them
+        return self._gained(
+            Candidate(str(family), explicit if kept else self._calibrated(explicit), matched=kept, optimum=optimum)
+        )
 
     def _fitted(self, family: Fitted) -> Iterator[Candidate]:
         try:

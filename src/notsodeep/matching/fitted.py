@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from scipy.optimize import least_squares
 from notsodeep.activations import Activation, ActivationLike, Rectifier, activation
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import units_of
-from notsodeep.arguments import count, shown
+from notsodeep.arguments import choice, count, shown
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.layers import LINE, Atom, Layers, atoms
@@ -23,6 +23,7 @@ from notsodeep.matching.result import Optimum
 from notsodeep.matching.semidefinite import Minimum, nearest_semidefinite
 from notsodeep.matching.series import entries
 from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Scalars, scalars
 
 STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
@@ -39,28 +40,37 @@ class Fitted:
     Args:
         depth: 1 or 2 hidden layers.
         dictionary: Activations; by default the line x and the DEQ's own φ(b x), for b = .5, .8, 1, 1.2, 1.6 in one layer,
-            for the best b in each of two, or the best two where one is not near enough.
+            for the best b in each of two, and tanh(b x) where these are not near enough.
+        scalars: "free", or "matched": of the networks that have the four scalars of the DEQ's conjugate kernel, as the theorem
+            asks, the nearest.
 
     Raises:
-        BadInput: Another depth, or a dictionary that is empty, repeats an activation or holds none.
+        BadInput: Another depth, another word for the scalars, or a dictionary that is empty, repeats an activation or holds
+            none.
     """
 
     depth: int = 1
     dictionary: tuple[Activation, ...] | None = None
+    scalars: Literal["free", "matched"] = "free"
 
-    def __init__(self, depth: int = 1, dictionary: Sequence[ActivationLike] | None = None) -> None:
+    def __init__(
+        self, depth: int = 1, dictionary: Sequence[ActivationLike] | None = None, scalars: Literal["free", "matched"] = "free"
+    ) -> None:
         if count(depth, "depth") > 2:
             raise BadInput(f"A fitted network has 1 or 2 hidden layers; got depth={depth}.")
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "dictionary", None if dictionary is None else _dictionary(dictionary))
+        object.__setattr__(self, "scalars", choice(scalars, "scalars", ("free", "matched")))
 
     def __str__(self) -> str:
-        return "fitted" if self.depth == 1 else "fitted:2"
+        return "fitted" + ":2" * (self.depth == 2) + ":matched" * (self.scalars == "matched")
 
     def of(self, pairs: Pairs) -> tuple[Explicit, Optimum | None]:
         """The network for the pairs' DEQ, and of one layer, for the conjugate kernel, the proof of how near."""
         phi = pairs.net.phi
-        if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE]:
+        if Kernel.CONJUGATE not in pairs.targets and self.scalars == "matched":
+            raise BadInput("scalars='matched' keeps the scalars of the conjugate kernel; ask for match='conjugate' or 'both'.")
+        if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE] and self.scalars == "free":
             given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, b) for b in STRETCHES))
             return one_layer(given, pairs)
         return self._nearest(phi, pairs), None
@@ -68,11 +78,12 @@ class Fitted:
     def _nearest(self, phi: Activation, pairs: Pairs) -> Explicit:
         """The nearest of ever richer networks, each tried where those before are not near enough."""
         free, given = self.dictionary is None, self.dictionary or (phi, LINE)
-        best, error = nearest(atoms(given, pairs, free), (1, 1)[: self.depth], pairs)
+        kept = scalars(pairs.net, pairs.tau0) if self.scalars == "matched" else None
+        best, error = nearest(atoms(given, pairs, free), (1, 1)[: self.depth], pairs, kept)
         richer = [(given, _ENOUGH), *[((phi, activation("tanh"), LINE), _ENOUGH_MIXED)] * free]
-        for dictionary, enough in [] if isinstance(phi, Rectifier) else richer:
+        for dictionary, enough in [] if isinstance(phi, Rectifier) and kept is None else richer:
             if error > enough:
-                network, less = nearest(atoms(dictionary, pairs, free), (2, 1)[: self.depth], pairs)
+                network, less = nearest(atoms(dictionary, pairs, free), (2, 1)[: self.depth], pairs, kept)
                 if less < _WORTH_MIXING * error:
                     best, error = network, less
         return best
@@ -97,7 +108,9 @@ def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit,
     return Explicit([layer]).centred(pairs.tau0), Optimum(error, min(minima[0].bound, error), minima[1].rank)
 
 
-def nearest(parts: tuple[Atom, ...], kinds: tuple[int, ...], pairs: Pairs) -> tuple[Explicit, float]:
+def nearest(
+    parts: tuple[Atom, ...], kinds: tuple[int, ...], pairs: Pairs, kept: Scalars | None = None
+) -> tuple[Explicit, float]:
     """The layers of so many kinds of units that are nearest, and their error, from a start that is one step of the DEQ itself.
 
     A DEQ has the covariance Λ = σ_b² S + σ_a² K(Λ). With S in place of Λ on the right, that is the kernel of a layer of units
@@ -107,6 +120,7 @@ def nearest(parts: tuple[Atom, ...], kinds: tuple[int, ...], pairs: Pairs) -> tu
         parts: What the units are sums of: φ first, or what stands for it, and last the line x.
         kinds: How many kinds of units each layer has, 1 or 2.
         pairs: The samples and the kernels there.
+        kept: Scalars of which the conjugate kernel's four are to be kept.
     """
     net = pairs.net
     phi, *others, line = np.eye(len(parts))
@@ -114,7 +128,7 @@ def nearest(parts: tuple[Atom, ...], kinds: tuple[int, ...], pairs: Pairs) -> tu
     step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line])
     below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
     last = np.array([phi, 0.3 * line][: kinds[-1]])
-    layers = Layers(parts, kinds, pairs)
+    layers = Layers(parts, kinds, pairs, kept)
     unknowns, error = layers.fit(layers.start(*below, last, stretch=net.deviation(pairs.tau0) / pairs.tau0))
     return layers.network(unknowns), error
 

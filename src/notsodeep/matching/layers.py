@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import approx_fprime, least_squares, nnls
 from torch import Tensor
 
 from notsodeep.activations import Activation, Rectifier
@@ -20,12 +20,17 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.series import Line, Series, entries, slopes
+from notsodeep.matching.solve import compare_scalars, matched_names
 from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Means, Scalars, after_layer, of_inputs, scalars
+from notsodeep.tolerances import MATCH_RTOL
 
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
 _MOST_STEPS, _SETTLED = 30, 1e-7
+_PENALTY, _NEAR, _MOST_CORRECTIONS = 100.0, 1e-2, 8  # of a scalar's gap; beyond the second no correction is tried
+_SMALL = 1e-5  # a step in log τ and in an unknown
 _SMOOTH_TERMS, _KINKED_TERMS = 32, 64
 TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
 
@@ -68,6 +73,8 @@ class Layers:
     parts: tuple[Atom, ...]
     kinds: tuple[int, ...]
     pairs: Pairs
+    kept: Scalars | None = None
+    """Scalars of which the conjugate kernel's four are to be kept"""
 
     def start(self, *layers: np.ndarray, stretch: float = 1.0) -> np.ndarray:
         """Unknowns of layers whose kinds have these weights, a row a kind, all of one stretch."""
@@ -83,7 +90,21 @@ class Layers:
         found = least_squares(
             self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=_SETTLED
         )
-        return found.x, math.sqrt(2.0 * found.cost)
+        return (found.x if self.kept is None else self._matched(found.x, self.kept)), math.sqrt(2.0 * found.cost)
+
+    def _matched(self, unknowns: np.ndarray, kept: Scalars) -> np.ndarray:
+        """The nearest unknowns with these scalars, by Gauss and Newton; the given ones where there are none near them."""
+        best, least = unknowns, np.inf
+        for _ in range(_MOST_CORRECTIONS):
+            gaps = _gaps(kept, scalars(self.network(unknowns), self.pairs.tau0))
+            if not (largest := np.abs(gaps).max()) < least:
+                break
+            best, least = unknowns, largest
+            if least <= 0.1 * MATCH_RTOL or least > _NEAR:
+                break
+            steep = approx_fprime(unknowns, lambda u: _gaps(kept, self.scalars(u)), _SMALL)
+            unknowns = unknowns - np.linalg.lstsq(steep, gaps, rcond=1e-9)[0]
+        return best
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
         """The weighted differences of the network's kernels from the pairs' ones, of the tangent kernel with the best gains.
@@ -104,7 +125,24 @@ class Layers:
                     )
                 squares, _ = nnls(columns, target.numpy())
                 found.append((columns @ squares - target.numpy()) * (TANGENT_WEIGHT if len(self.pairs.targets) > 1 else 1.0))
+        if self.kept is not None:
+            found.append(_PENALTY * _gaps(self.kept, self.scalars(unknowns)))
         return np.concatenate(found)
+
+    def scalars(self, unknowns: np.ndarray) -> Scalars:
+        """The scalars of the network, by its series."""
+        reached = of_inputs(self.pairs.tau0)
+        for layer in self._split(unknowns):
+            tau = reached.gamma
+            near = tau * torch.exp(torch.tensor([_SMALL, -_SMALL, 0.0], dtype=torch.float64))
+            numbers = self._centred(layer, near)[0]
+            above, below, gamma2 = numbers[:, :, :-1].square().sum((0, 2)).tolist()
+            at = numbers[:, -1]
+            q = slopes(at.square().sum(0)[:, None], 1.0) / tau**2
+            s2 = (above - below) / (2.0 * _SMALL * tau**2)  # E[(σ²)''] = 2 dE[σ²]/dτ²
+            slope2, bend2 = at[:, 1].square().sum() / tau**2, 2.0 * at[:, 2].square().sum() / tau**4
+            reached = after_layer(reached, Means(float(slope2), float(bend2), s2, float(q), gamma2))
+        return reached
 
     def kernels(self, unknowns: np.ndarray, tangent: bool) -> tuple[Tensor, list[Tensor]]:
         """The conjugate kernel at the pairs and on the diagonal, (N + n,), and the parts Θ_1 … Θ_{L+1} of the tangent one."""
@@ -171,3 +209,9 @@ class _Layer(NamedTuple):
 def _sum(tensors: Iterable[Tensor]) -> Tensor:
     """Their sum."""
     return reduce(torch.add, tensors)
+
+
+def _gaps(kept: Scalars, reached: Scalars) -> np.ndarray:
+    """The relative differences of the conjugate kernel's four scalars."""
+    comparisons = compare_scalars(kept, reached, matched_names(Kernel.CONJUGATE))
+    return np.array([(c.reached - c.target) / c.scale for c in comparisons])
