@@ -24,9 +24,9 @@ from notsodeep.tolerances import SERIES_RTOL, STEEP_RTOL
 _FAR = 60.0  # deviations, where the density is zero in float64
 _FLAT = 1e-6  # of φ(0), what φ may vary by before its round-off shows in ten digits of that
 _CHUNK = 1 << 16  # values held at once: few enough to stay in cache through the recurrence
-_LENGTHS = (512, 1024, 2048)  # of long series
+_LENGTHS = (512, 1024, 2048, 4096)  # of long series
 _LONG_CHUNK = 1 << 22  # values of long series held at once
-_FAST = 0.1  # of what a series misses, what one of twice its length misses where it converges fast enough to try a longer one
+_FAST = 0.5  # of what a series misses, the most that one of twice its length may miss for a longer one to be tried; of kinks .7
 _STEPS = 6  # as often as Newton's method may ask for the same samples
 _BESSEL = 1e-11  # by which rounding may take the sum of squares beyond E[φ²]
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from notsodeep.activations import Activation
 from notsodeep.activations.combination import combined
 from notsodeep.activations.mixed import each_kind
 from notsodeep.errors import BadInput, NotConverged
@@ -33,6 +34,7 @@ _FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
 _TIE, _WORTH_IT = 1.05, 0.8
 _EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
 _TERMS = 40
+_CLOSE, _MOST_CLOSE = 0.99, 300
 _DIMENSION = 256  # of the Gaussian sample that stands for data where there is none
 
 
@@ -59,6 +61,17 @@ class Split:
         return cls(x[order[:half]], x[order[half : half + _MOST_JUDGED]], False)
 
 
+def affordable(phi: Activation, x: Tensor) -> Tensor:
+    """The first of the samples: all, but of a kinked φ no more than make 300 pairs of correlations above .99 or below −.99,
+    which no Hermite series of it is long enough for: each costs an integral."""
+    if not phi.kinks or phi.pieces is not None:
+        return x
+    unit = torch.nn.functional.normalize(x[:_MOST_JUDGED].to(torch.float64), eps=torch.finfo(torch.float64).tiny)
+    close = ((unit @ unit.T).abs() > _CLOSE).tril(-1).sum(1).cumsum(0)
+    few = int((close <= _MOST_CLOSE).sum())
+    return x if few == _MOST_JUDGED else x[:few]
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """A DEQ, the samples, and the kernels that must agree."""
@@ -71,6 +84,16 @@ class Task:
     @property
     def tau0(self) -> float:
         return self.target.tau0
+
+    @cached_property
+    def fitted(self) -> Tensor:
+        """The samples to fit on."""
+        return affordable(self.net.phi, self.split.fitted)
+
+    @cached_property
+    def judged(self) -> Tensor:
+        """The samples to judge by."""
+        return affordable(self.net.phi, self.split.judged)
 
     def candidates(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """Every network of at most `depth` layers that a design may choose, judged, the chosen one first."""
@@ -89,7 +112,7 @@ class Task:
 
     def _ranked(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their gaps, by closeness; first the simplest of those that tie with the closest."""
-        x = self.split.judged
+        x = self.judged
         exact = {kernel: exact_kernel(self.net, x, None, kernel, self.tau0) for kernel in self.match.kernels}
         judged = []
         for one in proposed:
@@ -104,7 +127,7 @@ class Task:
 
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
-        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
+        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.fitted, self.tau0, self.match))
         return self._gained(Candidate(str(family), self._calibrated(explicit), optimum=optimum))
 
     def _fitted(self, family: Fitted) -> Iterator[Candidate]:
@@ -126,7 +149,7 @@ class Task:
             yield self._gained(Candidate("rescaled", family.build(unknowns, self.tau0), matched=matched))
 
     def _hermite(self) -> Iterator[Candidate]:
-        norms = torch.linalg.vector_norm(self.split.judged.to(torch.float64), dim=1)
+        norms = torch.linalg.vector_norm(self.judged.to(torch.float64), dim=1)
         if float(norms.std()) <= _EQUAL_NORMS * self.tau0:
             yield self._gained(Candidate(f"hermite:{_TERMS}", hermite_network(self.net, self.tau0, _TERMS, self.match.scalars)))
 
@@ -139,7 +162,7 @@ class Task:
     @cached_property
     def _calibration(self) -> tuple[Tensor, Tensor]:
         """Samples of the fitted half, and the DEQ's kernel of them."""
-        some = self.split.fitted[:MOST_SAMPLES]
+        some = self.fitted[:MOST_SAMPLES]
         return some, exact_kernel(self.net, some, None, self.match.scalars, self.tau0)
 
     def _calibrated(self, explicit: Explicit) -> Explicit:
@@ -160,4 +183,4 @@ class Task:
         """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""
         if Kernel.TANGENT not in self.match.kernels or (one.matched and self.match.scalars == Kernel.TANGENT):
             return one
-        return replace(one, explicit=gained(one.explicit, self.net, self.split.fitted[:_MOST_FOR_GAINS], self.tau0))
+        return replace(one, explicit=gained(one.explicit, self.net, self.fitted[:_MOST_FOR_GAINS], self.tau0))

@@ -118,7 +118,7 @@ def design(
 
 def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Candidate, list[Candidate], str, Tensor]:
     """The network, the candidates it was chosen from, a note, and the samples to measure it on."""
-    judged, kind = task.split.judged, str(family).partition(":")[0]
+    judged, kind = task.judged, str(family).partition(":")[0]
     fits = "A Gaussian sample of the data's norms and dimension was fitted" if task.split.imitated else ""
     if kind == "auto":
         depth = _layers(str(family), "auto")
@@ -142,7 +142,7 @@ def _without_data(task: Task, depth: int) -> tuple[Candidate, list[Candidate], s
     if not ranked:
         ranked = task.candidates(_SHALLOWEST_FIRST, depth)
         note = "No family has the four scalars exactly: this network is the nearest on a Gaussian sample."
-    return ranked[0], ranked, note, task.split.judged
+    return ranked[0], ranked, note, task.judged
 
 
 def _layers(family: str, name: str) -> int:
