@@ -32,7 +32,8 @@ from notsodeep.theory.scalars import Scalars
 
 _FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
 _TIE, _WORTH_IT = 1.05, 0.8
-_EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
+_ROUNDING = 1e-12  # of kernels
+_EQUAL_NORMS = 0.02  # of τ0: where one sample is farther from it a Hermite design is far off
 _TERMS = 40
 _CLOSE, _MOST_CLOSE = 0.99, 300
 _DIMENSION = 256  # of the Gaussian sample that stands for data where there is none
@@ -121,7 +122,9 @@ class Task:
                 gaps[Kernel.TANGENT] *= TANGENT_WEIGHT
             judged.append(replace(one, gap=max(gaps.values())))
         judged.sort(key=lambda one: one.gap)
-        ties = [one for one in judged if one.gap <= _TIE * judged[0].gap]
+        plain = min((one.gap for one in judged if one.family == "scaled"), default=math.inf)
+        most = max(min(_TIE * judged[0].gap, plain), judged[0].gap + _ROUNDING)
+        ties = [one for one in judged if one.gap <= most]
         first = min(ties, key=lambda one: (one.explicit.depth, not one.matched, one.gap))
         return [first, *(one for one in judged if one is not first)]
 
@@ -149,8 +152,8 @@ class Task:
             yield self._gained(Candidate("rescaled", family.build(unknowns, self.tau0), matched=matched))
 
     def _hermite(self) -> Iterator[Candidate]:
-        norms = torch.linalg.vector_norm(self.judged.to(torch.float64), dim=1)
-        if float(norms.std()) <= _EQUAL_NORMS * self.tau0:
+        samples = torch.cat([self.split.fitted, self.split.judged]).to(torch.float64)
+        if float((torch.linalg.vector_norm(samples, dim=1) - self.tau0).abs().max()) <= _EQUAL_NORMS * self.tau0:
             yield self._gained(Candidate(f"hermite:{_TERMS}", hermite_network(self.net, self.tau0, _TERMS, self.match.scalars)))
 
     def _scaled(self, depth: int) -> Iterator[Candidate]:

@@ -19,7 +19,7 @@ from notsodeep.matching.candidates import Split, Task
 from notsodeep.matching.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.gains import gained
-from notsodeep.matching.hermite import hermite_network
+from notsodeep.matching.hermite import MOST_TERMS, hermite_network
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate, Design, Measured
 from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matching, nearest
@@ -82,6 +82,7 @@ def design(
     wanted = as_match(match)
     if not isinstance(family, str | Fitted):
         raise BadInput(f"family must be a word, one of {', '.join(_NAMES)}, or a nsd.matching.Fitted(…); got {shown(family)}.")
+    _check_family(str(family))
     data = None if x is None else samples(x)
     radius = norm(tau0) if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
     _check_centred(net, radius)
@@ -96,7 +97,10 @@ def design(
     comparisons = compare_scalars(target, reached, names)
     # On inputs of equal norm α2 (β2) multiplies zero, so a Hermite design is not judged by it.
     compared = [c for c in comparisons if not (chosen.family.startswith("hermite") and c.name == names[2])]
-    measured = [None if data is None else measure(net, chosen.explicit, judged, radius, kernel) for kernel in wanted.kernels]
+    measured = [
+        replace(measure(net, chosen.explicit, judged, radius, kernel), of_samples=len(data))
+        for kernel in (wanted.kernels if data is not None else ())
+    ]
     return Design(
         net=net,
         explicit=chosen.explicit,
@@ -108,7 +112,7 @@ def design(
         scalars=reached,
         comparisons=comparisons,
         residual=max(c.gap for c in compared),
-        measured=None if measured[0] is None else replace(measured[0], of_samples=len(data if data is not None else judged)),
+        measured=measured[0] if measured else None,
         measured_tangent=measured[1] if len(measured) == 2 else None,
         candidates=tuple(others),
         optimum=chosen.optimum,
@@ -146,10 +150,25 @@ def _without_data(task: Task, depth: int) -> tuple[Candidate, list[Candidate], s
 
 
 def _layers(family: str, name: str) -> int:
-    depth = family.partition(":")[2] or ("2" if name == "auto" else "1")
-    if depth not in ("1", "2"):
-        raise BadInput(f"{family!r}: {name}:1 and {name}:2 are networks of one and of two hidden layers.")
-    return int(depth)
+    return int(family.partition(":")[2] or ("2" if name == "auto" else "1"))
+
+
+def _check_family(family: str) -> None:
+    """Raise BadInput for an unknown family, and for what stands behind a colon and does not belong there."""
+    kind, colon, argument = family.partition(":")
+    if kind not in _NAMES:
+        raise BadInput(f"There is no family {family!r}; choose from {', '.join(_NAMES)}.")
+    if not colon:
+        return
+    if kind in ("auto", "fitted"):
+        if argument not in ("1", "2"):
+            raise BadInput(f"{family!r}: {kind}:1 and {kind}:2 are networks of one and of two hidden layers.")
+    elif kind not in ("hermite", "matched"):
+        raise BadInput(f"{family!r}: {kind} takes nothing behind its name; write family={kind!r}.")
+    elif not (argument.isdecimal() and 2 <= int(argument[:9]) <= MOST_TERMS):
+        raise BadInput(
+            f"{family!r}: {argument!r} is not a number of terms; a Hermite design has 2 to {MOST_TERMS} terms: write {kind}:60."
+        )
 
 
 def choose(net: Implicit, target: Scalars, family: str, kernel: Kernel | str, data: Tensor | None) -> tuple[str, Explicit, str]:
@@ -165,8 +184,6 @@ def choose(net: Implicit, target: Scalars, family: str, kernel: Kernel | str, da
             if found is not None:
                 return name, found.explicit, ""
         return _hermite(net, target.tau0, kernel, data, argument)
-    if kind not in FAMILIES:
-        raise BadInput(f"There is no family {family!r}; choose from {', '.join(_NAMES)}.")
     for candidate in FAMILIES[kind]:
         found = matching(candidate, target, kernel)
         if found is not None:
@@ -204,8 +221,6 @@ def _hermite(net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | No
     norms = None if data is None else data.to(torch.float64).square().sum(1).sqrt()
     spread = 0.0 if norms is None else float((norms.max() - norms.min()) / tau0)
     if terms:
-        if not terms.isdecimal():
-            raise BadInput(f"hermite:{terms} is not a number of terms; write for example hermite:60.")
         count = int(terms)
     elif data is None or spread <= _EQUAL_NORMS_RTOL:
         count = _HERMITE_TERMS[-1]
