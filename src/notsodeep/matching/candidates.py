@@ -10,9 +10,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Activation
+from notsodeep.activations import Activation, Rectifier
 from notsodeep.activations.combination import combined
 from notsodeep.activations.mixed import each_kind
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernel
@@ -50,12 +51,12 @@ class Split:
 
     @classmethod
     def of(cls, x: Tensor | None, tau0: float) -> Split:
-        """Halves of x in an order drawn with a seed; with fewer than 100 samples, or none, the fitted ones are Gaussian."""
+        """Halves of x in an order drawn with a seed; with fewer than 100 samples but zeros, the fitted ones are Gaussian."""
         draw = torch.Generator().manual_seed(1)
         if x is None:
             drawn = torch.randn(2 * MOST_SAMPLES, _DIMENSION, generator=draw, dtype=torch.float64) * (tau0 / _DIMENSION**0.5)
             return cls(drawn[:MOST_SAMPLES], drawn[MOST_SAMPLES:], True)
-        if len(x) < _FEWEST:
+        if int(x.any(1).sum()) < _FEWEST:
             return cls(imitation(x, MOST_SAMPLES), x, True)
         order = torch.randperm(len(x), generator=draw).to(x.device)
         half = len(x) // 2
@@ -63,14 +64,15 @@ class Split:
 
 
 def affordable(phi: Activation, x: Tensor) -> Tensor:
-    """The first of the samples: all, but of a kinked φ no more than make 300 pairs of correlations above .99 or below −.99,
+    """The first of the samples: all, but of a kinked φ whose sums have no closed form no more than make 300 pairs of correlations above .99 or below −.99,
     which no Hermite series of it is long enough for: each costs an integral."""
-    if not phi.kinks or phi.pieces is not None:
+    core, _, _ = affine_parts(phi)
+    if not core.kinks or core.pieces is not None or isinstance(core, Rectifier):
         return x
     unit = torch.nn.functional.normalize(x[:_MOST_JUDGED].to(torch.float64), eps=torch.finfo(torch.float64).tiny)
     close = ((unit @ unit.T).abs() > _CLOSE).tril(-1).sum(1).cumsum(0)
     few = int((close <= _MOST_CLOSE).sum())
-    return x if few == _MOST_JUDGED else x[:few]
+    return x if few == len(close) else x[:few]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +154,9 @@ class Task:
             yield self._gained(Candidate("rescaled", family.build(unknowns, self.tau0), matched=matched))
 
     def _hermite(self) -> Iterator[Candidate]:
-        samples = torch.cat([self.split.fitted, self.split.judged]).to(torch.float64)
-        if float((torch.linalg.vector_norm(samples, dim=1) - self.tau0).abs().max()) <= _EQUAL_NORMS * self.tau0:
+        halves = (self.split.fitted, self.split.judged)
+        norms = torch.cat([torch.linalg.vector_norm(half.to(torch.float64), dim=1) for half in halves])
+        if float((norms - self.tau0).abs().max()) <= _EQUAL_NORMS * self.tau0:
             yield self._gained(Candidate(f"hermite:{_TERMS}", hermite_network(self.net, self.tau0, _TERMS, self.match.scalars)))
 
     def _scaled(self, depth: int) -> Iterator[Candidate]:

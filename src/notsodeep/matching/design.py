@@ -26,7 +26,7 @@ from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matchi
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
-from notsodeep.tolerances import CENTRED_ATOL
+from notsodeep.tolerances import CENTRED_ATOL, CONSTANT_RTOL
 
 FAMILIES: dict[str, tuple[Family, ...]] = {
     "leaky_relu": (LeakyReluFamily(1), LeakyReluFamily(2)),
@@ -129,7 +129,9 @@ def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Cand
         if data is None:
             return _without_data(task, depth)
         ranked = task.candidates(_SHALLOWEST_FIRST, depth)
-        return ranked[0], ranked, f"{fits}: there are only {len(data)} samples." if fits else "", judged
+        few = int(data.any(1).sum())
+        told = f"{fits}: there are only {few} samples{' that are not zero' * (few < len(data))}."
+        return ranked[0], ranked, told if fits else "", judged
     if kind == "fitted":
         asked = family if isinstance(family, Fitted) else Fitted(_layers(family, "fitted"))
         return task.fit(asked), [], f"{fits}." if fits else "", judged
@@ -275,6 +277,12 @@ def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel
 
 
 def _check_centred(net: Implicit, tau0: float) -> None:
+    plain = moments_at(net.phi, net.deviation(tau0))
+    if float(plain.variance) <= CONSTANT_RTOL * float(plain.gamma2):
+        raise BadInput(
+            f"{net.phi} is {float(plain.mean):.4g} and next to constant on samples of norm {tau0:.4g}: centred, its kernel is "
+            "zero, and there is nothing to match. Rescale the data or take another activation."
+        )
     at = moments_at(net.centred(tau0).phi, net.deviation(tau0))
     if abs(float(at.mean)) > CENTRED_ATOL * float(at.gamma2) ** 0.5:
         raise BadInput(

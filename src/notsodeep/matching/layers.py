@@ -19,11 +19,11 @@ from notsodeep.kernels.names import Kernel
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.series import Line, Series, entries, slopes
 from notsodeep.theory.architecture import Explicit
+from notsodeep.tolerances import CONSTANT_RTOL
 
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
-_CONSTANT = 1e-12  # of the mean square, the variance that may be rounding
 _MOST_STEPS, _SETTLED = 100, 1e-7
 _SMOOTH_TERMS, _KINKED_TERMS = 32, 64
 TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
@@ -51,7 +51,7 @@ def atoms(phis: Sequence[Activation], pairs: Pairs, free: bool = False) -> tuple
     )
     for one in found:
         mean, *power = one.series(pairs.taus[-1:])[0, :-1].square().tolist()
-        if sum(power) <= _CONSTANT * mean:
+        if sum(power) <= CONSTANT_RTOL * mean:
             raise BadInput(f"{one.phi} is constant on the data, so it cannot stand in a dictionary.")
     return found
 
