@@ -127,7 +127,7 @@ def test_gaps_of_rounding_size_tie():
     two, one = nsd.Explicit(["tanh", "tanh"]), nsd.Explicit(["tanh"])
     gaps = {2: 1e-16, 1: 3e-16}
     with (
-        mock.patch("notsodeep.matching.candidates.relative_gap", lambda exact, depth: gaps[depth]),
+        mock.patch("notsodeep.matching.candidates.relative_gap", lambda _, depth: gaps[depth]),
         mock.patch("notsodeep.matching.candidates.exact_kernel", lambda network, *_: getattr(network, "depth", 0)),
     ):
         ranked = task._ranked([Candidate("fitted:2", two), Candidate("fitted", one)])

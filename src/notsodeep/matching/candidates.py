@@ -64,8 +64,8 @@ class Split:
 
 
 def affordable(phi: Activation, x: Tensor) -> Tensor:
-    """The first of the samples: all, but of a kinked φ whose sums have no closed form no more than make 300 pairs of correlations above .99 or below −.99,
-    which no Hermite series of it is long enough for: each costs an integral."""
+    """The first of the samples: all, but of a kinked φ whose sums have no closed form no more than make 300 pairs of
+    correlations above .99 or below −.99: no Hermite series is long enough for those, and each costs an integral."""
     core, _, _ = affine_parts(phi)
     if not core.kinks or core.pieces is not None or isinstance(core, Rectifier):
         return x

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -97,10 +96,9 @@ def design(
     comparisons = compare_scalars(target, reached, names)
     # On inputs of equal norm α2 (β2) multiplies zero, so a Hermite design is not judged by it.
     compared = [c for c in comparisons if not (chosen.family.startswith("hermite") and c.name == names[2])]
-    measured = [
-        replace(measure(net, chosen.explicit, judged, radius, kernel), of_samples=len(data))
-        for kernel in (wanted.kernels if data is not None else ())
-    ]
+    measured = []
+    if data is not None:
+        measured = [measure(net, chosen.explicit, judged, radius, kernel, len(data)) for kernel in wanted.kernels]
     return Design(
         net=net,
         explicit=chosen.explicit,
@@ -255,7 +253,9 @@ def _evenly(data: Tensor, most: int) -> Tensor:
     return data[chosen.to(data.device)].to(torch.float64)
 
 
-def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str) -> Measured:
+def measure(
+    net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str, of_samples: int | None = None
+) -> Measured:
     """The gaps of the exact kernels on at most 3000 evenly chosen samples: of the design, and of the same depth undesigned."""
     some = _evenly(data, _MEASURED_SAMPLES)
     exact, designed = exact_kernel(net, some, None, kernel, tau0), exact_kernel(explicit, some, None, kernel)
@@ -264,7 +264,7 @@ def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel
     scaled_gap, factor = best_scaled_gap(exact, undesigned)
     return Measured(
         samples=len(some),
-        of_samples=len(data),
+        of_samples=len(data) if of_samples is None else of_samples,
         gap=relative_gap(exact, designed),
         plain=plain,
         plain_gap=relative_gap(exact, undesigned),
