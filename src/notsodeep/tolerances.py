@@ -41,6 +41,9 @@ COLLINEAR = 4e-15
 MATCH_RTOL = 1e-8
 """Relative gap of every matched scalar below which a design counts as a match."""
 
+CONSTANT_RTOL = 1e-12
+"""Var[φ] relative to E[φ²] up to which an activation counts as constant: the variance is then its rounding."""
+
 CENTRED_ATOL = 1e-9
 """|E φ(τ*ξ)|, relative to its root mean square, up to which an activation counts as centred."""
 

@@ -75,6 +75,7 @@ def test_kernel_of_an_explicit_network(notsodeep, tmp_path):
         (["design", "--data", "nowhere.npy"], "no file"),
         (["design", "--data", "gmm:n=0,p=20"], "n must be a whole number ≥ 1, got 0"),
         (["design", "--family", "cubic", "--data", GMM], "no family"),
+        (["design", "--family", "hard_tanh:3", "--data", GMM], "takes nothing behind its name"),
         (["design", "--activation", "relu", "--family", "hard_tanh", "--data", GMM], "Use family='leaky_relu'"),
         (["design", "--var-a", "3", "--var-b", "1", "--data", GMM], "no equilibrium"),
         (["kernel", "--layers", "relu/relu", "--kernel", "preactivation", "--form", "sharp", "--data", GMM], "no kernel"),

@@ -24,8 +24,9 @@ from notsodeep.tolerances import SERIES_RTOL, STEEP_RTOL
 _FAR = 60.0  # deviations, where the density is zero in float64
 _FLAT = 1e-6  # of φ(0), what φ may vary by before its round-off shows in ten digits of that
 _CHUNK = 1 << 16  # values held at once: few enough to stay in cache through the recurrence
-_LENGTHS = (512, 1024, 2048)  # of long series
+_LENGTHS = (512, 1024, 2048, 4096)  # of long series
 _LONG_CHUNK = 1 << 22  # values of long series held at once
+_FAST = 0.5  # of what a series misses, the most that one of twice its length may miss for a longer one to be tried; of kinks .7
 _STEPS = 6  # as often as Newton's method may ask for the same samples
 _BESSEL = 1e-11  # by which rounding may take the sum of squares beyond E[φ²]
 
@@ -139,33 +140,40 @@ def power_series(left: Tensor, right: Tensor, rho: Tensor) -> tuple[Tensor, Tens
 def long_series(core: Activation, tau_i: Tensor, tau_j: Tensor, rho: Tensor, missed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(Cov[φ(u), φ(v)], its derivative in ρ, which pairs were summed) for vectors of pairs, (pairs,).
 
-    `missed` bounds what a shorter series misses at ρ = 1, relative to the scale of both. Pairs that need more terms than the
-    longest series has are left at 0.
+    `missed` bounds what a shorter series misses at ρ = 1, relative to the scale of both. Where the series
+    converges fast, a longer one is judged by what it misses itself. Pairs that need more terms than the longest series has are
+    left at 0.
     """
     value, slope = torch.zeros_like(rho), torch.zeros_like(rho)
-    known = torch.zeros_like(rho, dtype=torch.bool)
+    known, fast, missed = torch.zeros_like(rho, dtype=torch.bool), torch.ones_like(rho, dtype=torch.bool), missed.clone()
     for terms in _LENGTHS:
-        enough = missed * rho.abs().pow(terms - 1) <= SERIES_RTOL
-        which = torch.nonzero(enough & ~known).flatten()
+        power = rho.abs().pow(terms - 1)
+        which = torch.nonzero(~known & (fast | (missed * power <= SERIES_RTOL))).flatten()
         for part in which.split(max(1, _LONG_CHUNK // terms)) if len(which) else ():
             both, place = torch.stack([tau_i[part], tau_j[part]]).unique(return_inverse=True)
-            coefficients, sound = _coefficients(core, both, terms)
-            value[part], slope[part] = paired_sums(coefficients[place[0]], coefficients[place[1]], rho[part])
-            known[part] = sound[place].all(0)
+            coefficients, tail = _coefficients(core, both, terms)
+            bound = tail[place].prod(0)  # NaN of one that is not sound
+            known[part] = torch.minimum(bound, missed[part]) * power[part] <= SERIES_RTOL
+            fast[part] = bound <= _FAST * missed[part]
+            missed[part] = torch.fmin(bound, missed[part])
+            some, place = part[known[part]], place[:, known[part]]
+            value[some], slope[some] = paired_sums(coefficients[place[0]], coefficients[place[1]], rho[some])
     return value, slope, known
 
 
 def _coefficients(core: Activation, tau: Tensor, terms: int) -> tuple[Tensor, Tensor]:
-    """c_0 = 0, c_1 … at each τ, (n, terms), and whether they are no more than φ is, as Bessel's inequality has it: of waves
-    too quick for the quadrature they would be."""
+    """c_0 = 0, c_1 … at each τ, (n, terms), and the root of the share of φ's and φ''s power that they miss, the larger of the
+    two: NaN where they have more than φ has, against Bessel's inequality, as of waves too quick for the quadrature."""
     series = Smooth(("hermite", core, terms), True, lambda t: hermite_coefficients(core, t, terms), core.may_change)
     found = tabulated(series, tau, times=_STEPS)
     found[:, 0] = 0.0
     at = tabulated_moments(core, tau)
     power = found.square()
     degrees = torch.arange(terms, dtype=tau.dtype, device=tau.device)
-    sound = power.sum(1) <= (1.0 + _BESSEL) * at.variance
-    return found, sound & (power @ degrees <= (1.0 + _BESSEL) * tau.square() * at.q)
+    shares = torch.stack([power.sum(1) / at.variance, power @ degrees / (tau.square() * at.q)])
+    sound = (shares <= 1.0 + _BESSEL).all(0)
+    tail = (1.0 - shares.amin(0)).clamp(min=torch.finfo(tau.dtype).eps).sqrt()
+    return found, torch.where(sound, tail, torch.nan)
 
 
 def paired_sums(left: Tensor, right: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from notsodeep.activations import Activation, Elu, HardTanh
+from notsodeep.activations.combination import Stretched, Sum
 from notsodeep.activations.mesh import Mesh, legendre_sum, legendre_transform
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre, normal_rule
 from notsodeep.gaussian.mass import cuts
 from notsodeep.gaussian.moments import panels
@@ -230,10 +233,24 @@ def _smoothed(phi: Activation, mesh: Mesh, mean: Tensor, spread: float, far: Ran
 
 
 def smoothed(phi: Activation, mean: Tensor, std: Tensor, far: Range = _USUAL) -> tuple[Tensor, Tensor]:
-    """(E[φ(mean + std·η)], E[φ'(mean + std·η)]), the jumps of φ counted in the second."""
+    """(E[φ(mean + std·η)], E[φ'(mean + std·η)]), the jumps of φ counted in the second; linear in φ, so part by part."""
     std = std.clamp(min=_SMALLEST_STD).expand_as(mean)
     closed = _CLOSED.get(type(phi))
-    return closed(phi, mean, std) if closed is not None else _by_quadrature(phi, mean, std, far)
+    if closed is not None:
+        return closed(phi, mean, std)
+    core, factor, offset = affine_parts(phi)
+    if isinstance(core, Sum):
+        values, slopes = zip(*(smoothed(part, mean, std, far) for part in core.parts), strict=True)
+        value, slope = reduce(torch.add, values), reduce(torch.add, slopes)
+    elif isinstance(core, Stretched):
+        b = core.stretch
+        value, slope = smoothed(core.inner, b * mean, b * std, Range(far.cut, b * far.end))
+        slope = b * slope
+    elif core is not phi:
+        value, slope = smoothed(core, mean, std, far)
+    else:
+        return _by_quadrature(phi, mean, std, far)
+    return factor * value - offset, factor * slope
 
 
 def _by_quadrature(phi: Activation, mean: Tensor, std: Tensor, far: Range = _USUAL) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from notsodeep.activations import Mixed, Rectifier
+from notsodeep.activations import Activation, Mixed, Rectifier
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import times
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernel
@@ -32,8 +33,10 @@ from notsodeep.theory.scalars import Scalars
 
 _FEWEST, _MOST_JUDGED, _MOST_FOR_GAINS = 100, 1500, 300
 _TIE, _WORTH_IT = 1.05, 0.8
-_EQUAL_NORMS = 0.02  # of τ0: with a larger spread a Hermite design is far off
+_ROUNDING = 1e-12  # of kernels
+_EQUAL_NORMS = 0.02  # of τ0: where one sample is farther from it a Hermite design is far off
 _TERMS = 40
+_CLOSE, _MOST_CLOSE = 0.99, 300
 _DIMENSION = 256  # of the Gaussian sample that stands for data where there is none
 
 
@@ -48,16 +51,28 @@ class Split:
 
     @classmethod
     def of(cls, x: Tensor | None, tau0: float) -> Split:
-        """Halves of x in an order drawn with a seed; with fewer than 100 samples, or none, the fitted ones are Gaussian."""
+        """Halves of x in an order drawn with a seed; with fewer than 100 samples but zeros, the fitted ones are Gaussian."""
         draw = torch.Generator().manual_seed(1)
         if x is None:
             drawn = torch.randn(2 * MOST_SAMPLES, _DIMENSION, generator=draw, dtype=torch.float64) * (tau0 / _DIMENSION**0.5)
             return cls(drawn[:MOST_SAMPLES], drawn[MOST_SAMPLES:], True)
-        if len(x) < _FEWEST:
+        if int(x.any(1).sum()) < _FEWEST:
             return cls(imitation(x, MOST_SAMPLES), x, True)
         order = torch.randperm(len(x), generator=draw).to(x.device)
         half = len(x) // 2
         return cls(x[order[:half]], x[order[half : half + _MOST_JUDGED]], False)
+
+
+def affordable(phi: Activation, x: Tensor) -> Tensor:
+    """The first of the samples: all, but of a kinked φ whose sums have no closed form no more than make 300 pairs of
+    correlations above .99 or below −.99: no Hermite series is long enough for those, and each costs an integral."""
+    core, _, _ = affine_parts(phi)
+    if not core.kinks or core.pieces is not None or isinstance(core, Rectifier):
+        return x
+    unit = torch.nn.functional.normalize(x[:_MOST_JUDGED].to(torch.float64), eps=torch.finfo(torch.float64).tiny)
+    close = ((unit @ unit.T).abs() > _CLOSE).tril(-1).sum(1).cumsum(0)
+    few = int((close <= _MOST_CLOSE).sum())
+    return x if few == len(close) else x[:few]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +87,16 @@ class Task:
     @property
     def tau0(self) -> float:
         return self.target.tau0
+
+    @cached_property
+    def fitted(self) -> Tensor:
+        """The samples to fit on."""
+        return affordable(self.net.phi, self.split.fitted)
+
+    @cached_property
+    def judged(self) -> Tensor:
+        """The samples to judge by."""
+        return affordable(self.net.phi, self.split.judged)
 
     def candidates(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """Every network of at most `depth` layers that a design may choose, judged, the chosen one first."""
@@ -91,7 +116,7 @@ class Task:
 
     def _ranked(self, proposed: Sequence[Candidate]) -> list[Candidate]:
         """The candidates with their gaps, by closeness; first the simplest of those that tie with the closest."""
-        x = self.split.judged
+        x = self.judged
         exact = {kernel: exact_kernel(self.net, x, None, kernel, self.tau0) for kernel in self.match.kernels}
         judged = []
         for one in proposed:
@@ -100,13 +125,15 @@ class Task:
                 gaps[Kernel.TANGENT] *= TANGENT_WEIGHT
             judged.append(replace(one, gap=max(gaps.values())))
         judged.sort(key=lambda one: one.gap)
-        ties = [one for one in judged if one.gap <= _TIE * judged[0].gap]
+        plain = min((one.gap for one in judged if one.family == "scaled"), default=math.inf)
+        most = max(min(_TIE * judged[0].gap, plain), judged[0].gap + _ROUNDING)
+        ties = [one for one in judged if one.gap <= most]
         first = min(ties, key=lambda one: (one.explicit.depth, not one.matched, one.gap))
         return [first, *(one for one in judged if one is not first)]
 
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
-        explicit, optimum = family.of(Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
+        explicit, optimum = family.of(Pairs.of(self.net, self.fitted, self.tau0, self.match))
         kept = family.scalars == "matched"  # a factor would change them
         return self._gained(
             Candidate(str(family), explicit if kept else self._calibrated(explicit), matched=kept, optimum=optimum)
@@ -131,8 +158,9 @@ class Task:
             yield self._gained(Candidate("rescaled", family.build(unknowns, self.tau0), matched=matched))
 
     def _hermite(self) -> Iterator[Candidate]:
-        norms = torch.linalg.vector_norm(self.split.judged.to(torch.float64), dim=1)
-        if float(norms.std()) <= _EQUAL_NORMS * self.tau0:
+        halves = (self.split.fitted, self.split.judged)
+        norms = torch.cat([torch.linalg.vector_norm(half.to(torch.float64), dim=1) for half in halves])
+        if float((norms - self.tau0).abs().max()) <= _EQUAL_NORMS * self.tau0:
             yield self._gained(Candidate(f"hermite:{_TERMS}", hermite_network(self.net, self.tau0, _TERMS, self.match.scalars)))
 
     def _scaled(self, depth: int) -> Iterator[Candidate]:
@@ -151,7 +179,7 @@ class Task:
     @cached_property
     def _calibration(self) -> tuple[Tensor, Tensor]:
         """Samples of the fitted half, and the DEQ's kernel of them."""
-        some = self.split.fitted[:MOST_SAMPLES]
+        some = self.fitted[:MOST_SAMPLES]
         return some, exact_kernel(self.net, some, None, self.match.scalars, self.tau0)
 
     def _calibrated(self, explicit: Explicit) -> Explicit:
@@ -172,4 +200,4 @@ class Task:
         """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""
         if Kernel.TANGENT not in self.match.kernels or (one.matched and self.match.scalars == Kernel.TANGENT):
             return one
-        return replace(one, explicit=gained(one.explicit, self.net, self.split.fitted[:_MOST_FOR_GAINS], self.tau0))
+        return replace(one, explicit=gained(one.explicit, self.net, self.fitted[:_MOST_FOR_GAINS], self.tau0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,14 +18,14 @@ from notsodeep.matching.candidates import Split, Task
 from notsodeep.matching.families import Family, HardTanhFamily, LeakyReluFamily, QuadraticFamily
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.gains import gained
-from notsodeep.matching.hermite import hermite_network
+from notsodeep.matching.hermite import MOST_TERMS, hermite_network
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate, Design, Measured
 from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matching, nearest
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
-from notsodeep.tolerances import CENTRED_ATOL
+from notsodeep.tolerances import CENTRED_ATOL, CONSTANT_RTOL
 
 FAMILIES: dict[str, tuple[Family, ...]] = {
     "leaky_relu": (LeakyReluFamily(1), LeakyReluFamily(2)),
@@ -82,6 +81,7 @@ def design(
     wanted = as_match(match)
     if not isinstance(family, str | Fitted):
         raise BadInput(f"family must be a word, one of {', '.join(_NAMES)}, or a nsd.matching.Fitted(…); got {shown(family)}.")
+    _check_family(str(family))
     data = None if x is None else samples(x)
     radius = norm(tau0) if tau0 is not None else (1.0 if data is None else root_mean_square_norm(data))
     _check_centred(net, radius)
@@ -96,7 +96,9 @@ def design(
     comparisons = compare_scalars(target, reached, names)
     # On inputs of equal norm α2 (β2) multiplies zero, so a Hermite design is not judged by it.
     compared = [c for c in comparisons if not (chosen.family.startswith("hermite") and c.name == names[2])]
-    measured = [None if data is None else measure(net, chosen.explicit, judged, radius, kernel) for kernel in wanted.kernels]
+    measured = []
+    if data is not None:
+        measured = [measure(net, chosen.explicit, judged, radius, kernel, len(data)) for kernel in wanted.kernels]
     return Design(
         net=net,
         explicit=chosen.explicit,
@@ -108,7 +110,7 @@ def design(
         scalars=reached,
         comparisons=comparisons,
         residual=max(c.gap for c in compared),
-        measured=None if measured[0] is None else replace(measured[0], of_samples=len(data if data is not None else judged)),
+        measured=measured[0] if measured else None,
         measured_tangent=measured[1] if len(measured) == 2 else None,
         candidates=tuple(others),
         optimum=chosen.optimum,
@@ -118,14 +120,16 @@ def design(
 
 def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Candidate, list[Candidate], str, Tensor]:
     """The network, the candidates it was chosen from, a note, and the samples to measure it on."""
-    judged, kind = task.split.judged, str(family).partition(":")[0]
+    judged, kind = task.judged, str(family).partition(":")[0]
     fits = "A Gaussian sample of the data's norms and dimension was fitted" if task.split.imitated else ""
     if kind == "auto":
         depth = _layers(str(family), "auto")
         if data is None:
             return _without_data(task, depth)
         ranked = task.candidates(_SHALLOWEST_FIRST, depth)
-        return ranked[0], ranked, f"{fits}: there are only {len(data)} samples." if fits else "", judged
+        few = int(data.any(1).sum())
+        told = f"{fits}: there are only {few} samples{' that are not zero' * (few < len(data))}."
+        return ranked[0], ranked, told if fits else "", judged
     if kind == "fitted":
         asked = family if isinstance(family, Fitted) else Fitted(_layers(family, "fitted"))
         return task.fit(asked), [], f"{fits}." if fits else "", judged
@@ -142,14 +146,29 @@ def _without_data(task: Task, depth: int) -> tuple[Candidate, list[Candidate], s
     if not ranked:
         ranked = task.candidates(_SHALLOWEST_FIRST, depth)
         note = "No family has the four scalars exactly: this network is the nearest on a Gaussian sample."
-    return ranked[0], ranked, note, task.split.judged
+    return ranked[0], ranked, note, task.judged
 
 
 def _layers(family: str, name: str) -> int:
-    depth = family.partition(":")[2] or ("2" if name == "auto" else "1")
-    if depth not in ("1", "2"):
-        raise BadInput(f"{family!r}: {name}:1 and {name}:2 are networks of one and of two hidden layers.")
-    return int(depth)
+    return int(family.partition(":")[2] or ("2" if name == "auto" else "1"))
+
+
+def _check_family(family: str) -> None:
+    """Raise BadInput for an unknown family, and for what stands behind a colon and does not belong there."""
+    kind, colon, argument = family.partition(":")
+    if kind not in _NAMES:
+        raise BadInput(f"There is no family {family!r}; choose from {', '.join(_NAMES)}.")
+    if not colon:
+        return
+    if kind in ("auto", "fitted"):
+        if argument not in ("1", "2"):
+            raise BadInput(f"{family!r}: {kind}:1 and {kind}:2 are networks of one and of two hidden layers.")
+    elif kind not in ("hermite", "matched"):
+        raise BadInput(f"{family!r}: {kind} takes nothing behind its name; write family={kind!r}.")
+    elif not (argument.isdecimal() and 2 <= int(argument[:9]) <= MOST_TERMS):
+        raise BadInput(
+            f"{family!r}: {argument!r} is not a number of terms; a Hermite design has 2 to {MOST_TERMS} terms: write {kind}:60."
+        )
 
 
 def choose(net: Implicit, target: Scalars, family: str, kernel: Kernel | str, data: Tensor | None) -> tuple[str, Explicit, str]:
@@ -165,8 +184,6 @@ def choose(net: Implicit, target: Scalars, family: str, kernel: Kernel | str, da
             if found is not None:
                 return name, found.explicit, ""
         return _hermite(net, target.tau0, kernel, data, argument)
-    if kind not in FAMILIES:
-        raise BadInput(f"There is no family {family!r}; choose from {', '.join(_NAMES)}.")
     for candidate in FAMILIES[kind]:
         found = matching(candidate, target, kernel)
         if found is not None:
@@ -204,8 +221,6 @@ def _hermite(net: Implicit, tau0: float, kernel: Kernel | str, data: Tensor | No
     norms = None if data is None else data.to(torch.float64).square().sum(1).sqrt()
     spread = 0.0 if norms is None else float((norms.max() - norms.min()) / tau0)
     if terms:
-        if not terms.isdecimal():
-            raise BadInput(f"hermite:{terms} is not a number of terms; write for example hermite:60.")
         count = int(terms)
     elif data is None or spread <= _EQUAL_NORMS_RTOL:
         count = _HERMITE_TERMS[-1]
@@ -238,7 +253,9 @@ def _evenly(data: Tensor, most: int) -> Tensor:
     return data[chosen.to(data.device)].to(torch.float64)
 
 
-def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str) -> Measured:
+def measure(
+    net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str, of_samples: int | None = None
+) -> Measured:
     """The gaps of the exact kernels on at most 3000 evenly chosen samples: of the design, and of the same depth undesigned."""
     some = _evenly(data, _MEASURED_SAMPLES)
     exact, designed = exact_kernel(net, some, None, kernel, tau0), exact_kernel(explicit, some, None, kernel)
@@ -247,7 +264,7 @@ def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel
     scaled_gap, factor = best_scaled_gap(exact, undesigned)
     return Measured(
         samples=len(some),
-        of_samples=len(data),
+        of_samples=len(data) if of_samples is None else of_samples,
         gap=relative_gap(exact, designed),
         plain=plain,
         plain_gap=relative_gap(exact, undesigned),
@@ -260,6 +277,12 @@ def measure(net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel
 
 
 def _check_centred(net: Implicit, tau0: float) -> None:
+    plain = moments_at(net.phi, net.deviation(tau0))
+    if float(plain.variance) <= CONSTANT_RTOL * float(plain.gamma2):
+        raise BadInput(
+            f"{net.phi} is {float(plain.mean):.4g} and next to constant on samples of norm {tau0:.4g}: centred, its kernel is "
+            "zero, and there is nothing to match. Rescale the data or take another activation."
+        )
     at = moments_at(net.centred(tau0).phi, net.deviation(tau0))
     if abs(float(at.mean)) > CENTRED_ATOL * float(at.gamma2) ** 0.5:
         raise BadInput(

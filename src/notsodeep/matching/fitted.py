@@ -96,10 +96,9 @@ def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit,
     target = pairs.targets[Kernel.CONJUGATE].numpy()
     diagonal = np.zeros(len(target))
     diagonal[len(pairs.first) :] = 1.0
-    powers = at_tau0.diagonal().copy()
-    if not (powers > 0.0).all():
-        raise BadInput(f"{dictionary[int(powers.argmin())]} is constant on the data, so it cannot stand in a dictionary.")
     bases = [_independent(at_tau0, share) for share in (_PROVEN, _USED)]
+    # Of the power at τ0 with which a form is as long as the target: the fits are of numbers near 1, whatever the data's unit.
+    bases = [basis / np.sqrt(np.linalg.norm(pairs.weights[Kernel.CONJUGATE].numpy())) for basis in bases]
     reduced = [np.einsum("ka,klN,lb->abN", basis, forms, basis, optimize=True) for basis in bases]
     minima = [nearest_semidefinite(one, target, diagonal) for one in reduced]
     weights, error = _kinds(minima[1], reduced[1], target)
@@ -165,7 +164,7 @@ def _forms(parts: Sequence[Atom], pairs: Pairs) -> tuple[np.ndarray, np.ndarray]
 
 
 def _independent(gram: np.ndarray, share: float) -> np.ndarray:
-    """Directions (K, r) of unit power that hold at least this share of the largest power of atoms scaled to one power."""
+    """Directions (K, r) of one power that hold at least this share of the largest power of atoms scaled to one power."""
     scale = 1.0 / np.sqrt(gram.diagonal())
     values, vectors = np.linalg.eigh(gram * np.outer(scale, scale))
     kept = values > share * values[-1]

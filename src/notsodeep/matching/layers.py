@@ -23,7 +23,7 @@ from notsodeep.matching.series import Line, Series, entries, slopes
 from notsodeep.matching.solve import compare_scalars, matched_names
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Means, Scalars, after_layer, of_inputs, scalars
-from notsodeep.tolerances import MATCH_RTOL
+from notsodeep.tolerances import CONSTANT_RTOL, MATCH_RTOL
 
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
@@ -49,12 +49,17 @@ def atoms(phis: Sequence[Activation], pairs: Pairs, free: bool = False) -> tuple
     """Atoms for the deviations of these pairs, with free stretches on request; of a homogeneous ψ it is never free."""
     low, high = (float(end) * slack for end, slack in zip(pairs.norms.aminmax(), _STRETCHES if free else _SPREAD, strict=True))
     terms = _KINKED_TERMS if any(phi.kinks for phi in phis if not is_line(phi)) else _SMOOTH_TERMS
-    return tuple(
+    found = tuple(
         Atom(phi, Line(terms), False)
         if is_line(phi)
         else Atom(phi, Series(phi, low, high, terms), free and not isinstance(phi, Rectifier))
         for phi in phis
     )
+    for one in found:
+        mean, *power = one.series(pairs.taus[-1:])[0, :-1].square().tolist()
+        if sum(power) <= CONSTANT_RTOL * mean:
+            raise BadInput(f"{one.phi} is constant on the data, so it cannot stand in a dictionary.")
+    return found
 
 
 def is_line(phi: Activation) -> bool:

@@ -15,7 +15,8 @@ from notsodeep.theory.architecture import Implicit
 
 MOST_SAMPLES = 400
 _MOST_PAIRS, _AS_MANY = 3000, 1000
-_FARTHEST = 30.0  # τ0: samples shorter or longer than this are left out of a fit
+_FARTHEST = 30.0  # τ0: samples longer than this are left out of a fit
+_SHORTEST = 1e-3  # of τ0
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +46,18 @@ class Pairs:
         draw = torch.Generator().manual_seed(0)
         x = x[torch.randperm(len(x), generator=draw).to(x.device)].to(torch.float64).cpu()
         norms = torch.linalg.vector_norm(x, dim=1)
-        some = x[(norms > tau0 / _FARTHEST) & (norms < tau0 * _FARTHEST)][:MOST_SAMPLES]
-        n, norms = len(some), torch.linalg.vector_norm(some, dim=1)
-        if n < 2:
+        usual = int(((norms > tau0 / _FARTHEST) & (norms < tau0 * _FARTHEST)).sum())
+        if usual < 2:
             raise BadInput(
-                f"Only {n} of {len(x)} samples to fit on have a norm between τ0/{_FARTHEST:g} and {_FARTHEST:g} τ0, "
+                f"Only {usual} of {len(x)} samples to fit on have a norm between τ0/{_FARTHEST:g} and {_FARTHEST:g} τ0, "
                 f"τ0 = {tau0:.4g}: give the τ0 of the data, leave outliers and zero rows out, or take a family that is not "
                 "fitted, 'matched'."
             )
+        some, norms = (each[norms < tau0 * _FARTHEST][:MOST_SAMPLES] for each in (x, norms))
+        # A row of zeros has no direction: it is fitted as a short one.
+        drawn = torch.nn.functional.normalize(torch.randn(some.shape, generator=draw, dtype=some.dtype)) * (tau0 * _SHORTEST)
+        some = torch.where((norms < tau0 * _SHORTEST)[:, None], drawn, some)
+        n, norms = len(some), torch.linalg.vector_norm(some, dim=1)
         first, second = torch.triu_indices(n, n, 1)
         if len(first) > _MOST_PAIRS:
             chosen = torch.randperm(len(first), generator=draw)[:_MOST_PAIRS]

@@ -70,8 +70,8 @@ class RescaledFamily(Family):
             slope, power = self._powers(b, target.tau0, conjugate)
             return slope / power - wanted
 
-        values = [excess(float(b)) for b in _STRETCHES]
-        changes = [k for k in range(len(values) - 1) if values[k] * values[k + 1] <= 0.0]
+        signs = np.sign([excess(float(b)) for b in _STRETCHES])
+        changes = np.flatnonzero(signs[:-1] != signs[1:])
         return [float(brentq(excess, _STRETCHES[k], _STRETCHES[k + 1], xtol=1e-15, rtol=1e-14)) for k in changes]
 
     def _powers(self, b: float, tau0: float, conjugate: bool) -> tuple[float, float]:

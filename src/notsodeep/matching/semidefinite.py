@@ -43,13 +43,15 @@ def nearest_semidefinite(forms: np.ndarray, target: np.ndarray, positive: np.nda
         target: g (N,).
         positive: Some v (N,) for which [⟨a_kl, v⟩] ≻ 0: it makes the proof exact where rounding left A*y with a positive part.
     """
-    problem = _Problem(forms, target)
+    # In units in which the target and the longest form are 1: the barrier's weights are numbers.
+    size, unit = float(np.linalg.norm(target)) or 1.0, float(np.linalg.norm(np.einsum("kkN->kN", forms), axis=1).max()) or 1.0
+    problem = _Problem(forms / unit, target / size)
     matrix, weight = problem.start(), 1.0
     while True:
         matrix = problem.centre(matrix, weight)
         error = problem.error(matrix)
         if weight <= _LAST or len(matrix) * weight <= _CLOSE * error**2:
-            return Minimum(matrix, error, problem.bound(matrix, positive))
+            return Minimum(matrix * (size / unit), error * size, problem.bound(matrix, positive) * size)
         weight *= _SHRINK
 
 

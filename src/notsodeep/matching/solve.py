@@ -101,11 +101,12 @@ class Comparison:
 
 
 def compare_scalars(target: Scalars, reached: Scalars, names: tuple[str, ...]) -> tuple[Comparison, ...]:
-    """The scalars compared: γ (or κ) relative to itself, each α (or β) relative to the largest of the three, since a tiny one
-    (α2 = 0 for an odd activation) has no scale of its own."""
+    """The scalars compared: γ (or κ) relative to itself, each α (or β) in units of τ0 relative to the largest of the three,
+    since a tiny one (α2 = 0 for an odd activation) has no scale of its own, and where all are, to the kernel's round-off."""
     wanted = {name: float(getattr(target, name)) for name in names}
-    largest = max(abs(value) for name, value in wanted.items() if name[-1].isdigit())
-    return tuple(
-        Comparison(name, value, float(getattr(reached, name)), largest if name[-1].isdigit() else abs(value))
-        for name, value in wanted.items()
-    )
+    whole, *parts = names
+    units = {name: 1.0 if name.endswith("1") else target.tau0**-2 for name in parts}
+    unseen = np.finfo(float).eps * (wanted[whole] / target.tau0) ** 2
+    largest = max(unseen, *(abs(wanted[name]) / units[name] for name in parts))
+    scales = {whole: abs(wanted[whole])} | {name: largest * units[name] for name in parts}
+    return tuple(Comparison(name, wanted[name], float(getattr(reached, name)), scales[name]) for name in names)
