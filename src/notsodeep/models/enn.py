@@ -103,6 +103,11 @@ class ENN(nn.Module):
         """g_l W_l of each hidden layer; the weights of a frozen layer as they are."""
         return [_gained(weight, gain) for weight, gain in zip(self.weights, self.net.gains, strict=False)]
 
+    @torch.no_grad()
+    def assign(self, layer: int, weight: Tensor) -> None:
+        """Make g_l W_l of the hidden layer with this number, from 0, equal to `weight`."""
+        self.weights[layer].copy_(_without(self.net.gains[layer], weight))
+
     def flops(self) -> int:
         """Multiplications and additions of the matrix products per sample."""
         hidden: int = sum(2 * weight.numel() for weight in self.weights)
@@ -172,7 +177,7 @@ class Readout(nn.Module):
     def assign(self, weight: Tensor, bias: Tensor | None) -> None:
         """Make it out = weight·z (+ bias)."""
         assert self.weight is not None
-        self.weight.copy_(weight if self.gain == 0.0 else weight / self.gain)
+        self.weight.copy_(_without(self.gain, weight))
         if self.bias is not None and bias is not None:
             self.bias.copy_(bias)
 
@@ -186,6 +191,11 @@ class Readout(nn.Module):
 def _gained(weight: Tensor, gain: float) -> Tensor:
     """gain·weight; the weights of a frozen layer, of gain 0, as they are."""
     return weight if gain in (0.0, 1.0) else gain * weight
+
+
+def _without(gain: float, weight: Tensor) -> Tensor:
+    """The parameter of which `_gained` makes `weight`."""
+    return weight if gain in (0.0, 1.0) else weight / gain
 
 
 def _scaled(fresh: Tensor, factor: float) -> Tensor:
