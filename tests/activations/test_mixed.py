@@ -19,7 +19,8 @@ SCALARS = tuple(field.name for field in dataclasses.fields(nsd.scalars(nsd.Expli
 
 
 def test_kinds_are_given_in_any_way_an_activation_is():
-    made = [Mixed(given) for given in (["tanh", "relu"], ("tanh", Relu()), (k for k in ("tanh", "relu")), np.array(["tanh", "relu"]))]
+    names = ["tanh", "relu"]
+    made = [Mixed(given) for given in (names, ("tanh", Relu()), iter(names), np.array(names))]
     assert all(one == Mixed([Tanh(), Relu()]) for one in made)
     assert len(set(made)) == 1
     assert made[0] != Mixed(["relu", "tanh"])

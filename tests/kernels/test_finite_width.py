@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 import notsodeep as nsd
-from tests.kernels.finite_width import FiniteDeq, FiniteExplicit, Function, conjugate, log_log_slope, root_mean_square_gap, tangent
+from tests.kernels.finite_width import (
+    FiniteDeq,
+    FiniteExplicit,
+    Function,
+    conjugate,
+    log_log_slope,
+    root_mean_square_gap,
+    tangent,
+)
 
 VAR_A, VAR_B = 0.2, 0.8
 N, P = 5, 6

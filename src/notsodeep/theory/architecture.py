@@ -47,7 +47,7 @@ class Implicit:
 
     def __init__(self, phi: ActivationLike, var_a: float, var_b: float | None = None, centre: bool = True) -> None:
         if isinstance(phi, Mixed):
-            raise BadInput(f"The units of a DEQ are of one kind, got {phi}; layers of several kinds are for an Explicit network.")
+            raise BadInput(f"The units of a DEQ are of one kind, got {phi}; those of an Explicit may be of several.")
         object.__setattr__(self, "phi", activation(phi))
         object.__setattr__(self, "var_a", variance(var_a, "var_a", " (it is σ_a², a variance)"))
         default_hint = f" (by default it is 1 − var_a = {1 - self.var_a:g}; give var_b)" if var_b is None else ""
