@@ -93,8 +93,8 @@ class ImplicitKernelRidge(Regresses, _KernelRidge):
         form: "exact", "sharp" (see `sharp_kernel`) or "equivalent" (see `equivalent_kernel`).
         ridge: λ relative to the mean diagonal of K; None takes the one of the smallest leave-one-out error.
         standardise: Whether to centre X and divide it by its root mean square norm.
-        net: An `Implicit` or an `Explicit` whose kernel is taken in place of that of activation, var_a and var_b: a design's, with
-            gains, with layers of several kinds of units.
+        net: An `Implicit` or an `Explicit` whose kernel is taken in place of that of activation, var_a and var_b: that of a
+            design, with gains, with layers of several kinds of units.
     """
 
 

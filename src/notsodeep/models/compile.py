@@ -267,7 +267,7 @@ class _Twins:
             samples=len(x),
             scalars=found.comparisons,
             match=found.match,
-            tangent_gap=found.measured_tangent and found.measured_tangent.gap,
+            tangent_gap=None if found.measured_tangent is None else found.measured_tangent.gap,
             gains=network.net.gains,
             evaluations=evaluations,
             deq_flops=deq.flops(evaluations),
