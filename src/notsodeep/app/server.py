@@ -35,6 +35,15 @@ _SENT = """function(contents, name) {
     if (size <= MOST) return [{name: name, contents: contents}, "…", null];
     return [same, `'${name}' has ${size} bytes; at most MOST (${MOST / 2 ** 20} MiB) are taken. Use a part of it.`, null];
 }"""
+_REST = 300  # milliseconds without a move after which a slider rests
+_RESTING = """function(state) {
+    clearTimeout(window.resting);
+    if (!state || !state.moving) return;
+    const rested = () => dash_clientside.set_props("state", {data: {...state, moving: false}});
+    window.resting = setTimeout(rested, REST);
+}"""
+"""While a slider moves its states are answered roughly; the one that it rests at is asked for again, as a whole."""
+_ROUGHLY = " That is rough, while the slider moves: of fewer samples, and without a fit."
 _DERIVED = ("activation", "expression", "linked", "var_b")  # controls that are not a field of a state as they are
 
 
@@ -78,7 +87,9 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
         linked = ctx.triggered_id in (None, "url")
         given = dict(zip(FIELDS, chosen, strict=True))
         choice = _Choice.of_link(explorer, search or "") if linked else _Choice.of_controls(explorer, given, token)
-        return choice.outputs((before or {}).get("page") or secrets.token_hex(8))
+        return choice.outputs((before or {}).get("page") or secrets.token_hex(8), moving=ctx.triggered_id in RANGES)
+
+    app.clientside_callback(_RESTING.replace("REST", str(_REST)), Input("state", "data"), prevent_initial_call=True)
 
 
 @dataclass(frozen=True)
@@ -112,14 +123,14 @@ class _Choice:
             given["var_b"] = _one_less(given["var_a"])
         return cls(state, given, wrong, rows, most, kept=bool(wrong))
 
-    def outputs(self, page: str) -> tuple[Any, ...]:
-        """The outputs of the callback, in its order."""
+    def outputs(self, page: str, moving: bool = False) -> tuple[Any, ...]:
+        """The outputs of the callback, in its order; `moving` says that a slider was moved just now."""
         given, query = self.given, self.state.query
         here = {name: text for name, text in self.wrong.items() if name in MESSAGES}
         mixture = SHOWN if given["data"] == "mixture" else HIDDEN
         numbers = self._numbers()
         return (
-            {"query": query, "wrong": here, "kept": self.kept, "page": page},
+            {"query": query, "wrong": here, "kept": self.kept, "page": page, "moving": moving and not self.kept},
             no_update if self.kept else query,
             no_update if self.kept else self.state.upload,
             *(given[name] for name in FIELDS),
@@ -237,7 +248,8 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         if given.get("kept"):
             return refused_as("Correct the choices marked at the controls.")
         try:
-            shown = explorer.answer(state, visits.gone(request.environ, given.get("page", ""), "answer"))
+            gone = visits.gone(request.environ, given.get("page", ""), "answer")
+            shown = explorer.answer(state, gone, moving=bool(given.get("moving")))
         except Departed:
             raise PreventUpdate from None
         except Refused as refused:
@@ -249,9 +261,10 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         found, held = shown.study, explorer.shelf.get(state.upload)
         read = "" if held is None else f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
-        python = python_of(state, held, found.design.family, nearest="family" in found.notes)
-        took = f"computed in {1e3 * found.seconds:.0f} ms"
-        seen = (*shown.figures, shown.table, shown.summary, python, took)
+        roughly = found.state != state
+        python = python_of(state, held, "" if roughly else found.design.family, nearest="family" in found.notes)
+        took = f"{'roughly ' * roughly}computed in {1e3 * found.seconds:.0f} ms"
+        seen = (*shown.figures, shown.table, shown.summary + _ROUGHLY * roughly, python, took)
         return (*seen, "", HIDDEN, {}, read, *messages.values())
 
 
@@ -263,7 +276,7 @@ def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
     )
     def gaps(given: dict[str, Any]) -> tuple[Any, Any]:
         state, _ = parse(given["query"])
-        if given.get("kept"):
+        if given.get("kept") or given.get("moving"):
             return no_update, no_update
         try:
             points = explorer.gaps(state, visits.gone(request.environ, given.get("page", ""), "gaps"))
