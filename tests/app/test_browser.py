@@ -150,6 +150,8 @@ def test_a_slider_by_its_keys(visitor):
     assert visitor.text("var_b-value") == "0.79"
     visitor.press("var_a", Keys.ARROW_LEFT)
     visitor.until(lambda: visitor.rows() == before, "the first table")
+    visitor.until(lambda: visitor.text("took").startswith("computed"), "the whole answer")
+    assert "while the slider moves" not in visitor.text("summary")
     assert "var_a" not in visitor.browser.current_url
 
 

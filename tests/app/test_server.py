@@ -298,6 +298,38 @@ def test_answers_are_made_once_and_forgotten():
     assert [state.n for call, (state, *_) in pool.calls if call is answers.answered] == [101, 103, 101]
 
 
+def test_a_moving_slider_is_answered_roughly_until_it_rests():
+    pool = Inline()
+    client = make_app(Explorer(pool)).server.test_client()
+    query = "?activation=tanh&family=fitted%3A2&n=400&p=50"
+
+    def shown(moving):
+        asked = {"state": {"query": query, "wrong": {}, "moving": moving}}
+        gaps = ask(client, "gaps.figure", asked, "state.data") if moving else None
+        return ask(client, "spectra.figure", asked, "state.data").json["response"], gaps
+
+    rough, gaps = shown(True)
+    assert rough["took"]["children"].startswith("roughly computed in")
+    assert "Designed: rescaled" in rough["summary"]["children"]
+    assert "while the slider moves" in rough["summary"]["children"]
+    assert "n=400" in rough["python"]["code"]
+    assert "family='fitted:2'" in rough["python"]["code"]
+    assert gaps.status_code == 204  # nothing new
+    whole, _ = shown(False)
+    assert whole["took"]["children"].startswith("computed in")
+    assert "Designed: fitted:2" in whole["summary"]["children"]
+    assert shown(True)[0]["summary"] == whole["summary"]  # which is known by now
+    assert [state.n for call, (state, *_) in pool.calls if call is answers.answered] == [300, 400]
+
+
+def test_only_sliders_move(client):
+    controls = {"activation": "relu", "expression": "", "var_a": 0.3, "linked": True, "var_b": 0.7, "data": "mixture"}
+    controls |= {"separation": 8.0, "spread": 8.0, "n": 100, "p": 50, "family": "matched", "kernel": "conjugate"}
+    for changed, moving in (("var_a.value", True), ("family.value", False), ("url.search", False)):
+        found = ask(client, "state.data", controls | {"url": "", "token": ""}, changed).json["response"]
+        assert found["state"]["data"]["moving"] is moving
+
+
 def test_lengths_found_by_one_worker_are_known_to_the_next(monkeypatch):
     pool = Inline()
     one = Explorer(pool)
