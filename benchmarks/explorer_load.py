@@ -81,10 +81,10 @@ class Server:
             line.close()
 
     def answer(self, query, timeout=PATIENCE, moving=False):
-        return self.post("spectra", {"state": state(query) | {"moving": moving}}, "state.data", timeout=timeout)
+        return self.post("spectra", {"asked": state(query) | {"moving": moving}}, "asked.data", timeout=timeout)
 
     def gaps(self, query, timeout=PATIENCE):
-        return self.post("gaps", {"state": state(query)}, "state.data", timeout=timeout)
+        return self.post("gaps", {"asked": state(query)}, "asked.data", timeout=timeout)
 
     def processes(self):
         """The server and all that descend from it."""

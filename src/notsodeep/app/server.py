@@ -36,13 +36,18 @@ _SENT = """function(contents, name) {
     return [same, `'${name}' has ${size} bytes; at most MOST (${MOST / 2 ** 20} MiB) are taken. Use a part of it.`, null];
 }"""
 _REST = 300  # milliseconds without a move after which a slider rests
-_RESTING = """function(state) {
+_ASKED = """function(state, asking) {
+    const same = dash_clientside.no_update, answered = dash_clientside.callback_context.triggered_id === "asking";
     clearTimeout(window.resting);
-    if (!state || !state.moving) return;
+    if (!state) return same;
     const rested = () => dash_clientside.set_props("state", {data: {...state, moving: false}});
-    window.resting = setTimeout(rested, REST);
+    if (state.moving) window.resting = setTimeout(rested, REST);
+    if (state.moving && asking || answered && (!state.moving || state.query === window.asked)) return same;
+    window.asked = state.query;
+    return state;
 }"""
-"""While a slider moves its states are answered roughly; the one that it rests at is asked for again, as a whole."""
+"""While a slider moves, a state is asked for when the answer before it has come: a new question would have that dropped, and
+nothing be seen. The state that it rests at is asked for at once, as a whole."""
 _ROUGHLY = " That is rough, while the slider moves: of fewer samples, and without a fit."
 _DERIVED = ("activation", "expression", "linked", "var_b")  # controls that are not a field of a state as they are
 
@@ -89,7 +94,13 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
         choice = _Choice.of_link(explorer, search or "") if linked else _Choice.of_controls(explorer, given, token)
         return choice.outputs((before or {}).get("page") or secrets.token_hex(8), moving=ctx.triggered_id in RANGES)
 
-    app.clientside_callback(_RESTING.replace("REST", str(_REST)), Input("state", "data"), prevent_initial_call=True)
+    app.clientside_callback(
+        _ASKED.replace("REST", str(_REST)),
+        Output("asked", "data"),
+        Input("state", "data"),
+        Input("asking", "data"),
+        prevent_initial_call=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -234,9 +245,9 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         Output("results", "style"),
         Output("upload-read", "children"),
         *[Output(f"{name}-message", "children") for name in MESSAGES if name != "link"],
-        Input("state", "data"),
+        Input("asked", "data"),
         prevent_initial_call=True,
-        running=[(Output("busy", "style"), SHOWN, HIDDEN)],
+        running=[(Output("busy", "style"), SHOWN, HIDDEN), (Output("asking", "data"), True, False)],
     )
     def answer(given: dict[str, Any]) -> tuple[Any, ...]:
         state, _ = parse(given["query"])
@@ -272,7 +283,7 @@ def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
     """The gap against n, in a request of its own: the rest does not wait for it."""
 
     @app.callback(
-        Output("gaps", "figure"), Output("gaps-caption", "children"), Input("state", "data"), prevent_initial_call=True
+        Output("gaps", "figure"), Output("gaps-caption", "children"), Input("asked", "data"), prevent_initial_call=True
     )
     def gaps(given: dict[str, Any]) -> tuple[Any, Any]:
         state, _ = parse(given["query"])
