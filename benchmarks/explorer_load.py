@@ -156,7 +156,7 @@ def asking_for_the_page(server, paths=("/", "/_dash-layout", "/_dash-dependencie
 
 
 def slider(server):
-    """Medians of a slider's move, one request after another, and of its rest: σ_a² of three activations and of an expression."""
+    """How long the moves of a slider take, one after another, and its rests: σ_a² of three activations and of an expression."""
     names, families = ("relu", "tanh", "elu", "x*tanh(x)"), ("matched", "fitted:2", "quadratic")
     for name, family, data in itertools.product(names, families, ("mixture&n=500", "mixture&n=1000&p=1000", "digits&n=1000")):
         took = {True: [], False: []}
@@ -170,8 +170,8 @@ def slider(server):
                 assert b"figure" in body, body[:300]
         moves, rests = (sorted(1e3 * each for each in times[1:]) for times in took.values())
         print(
-            f"slider, {name:9} {family:9} {data:21}: moves median {statistics.median(moves):6.1f} ms, worst {moves[-1]:6.1f} ms; "
-            f"rests median {statistics.median(rests):6.1f} ms"
+            f"slider, {name:9} {family:9} {data:21}: moves median {statistics.median(moves):6.1f} ms, "
+            f"worst {moves[-1]:6.1f} ms; rests median {statistics.median(rests):6.1f} ms"
         )
 
 
