@@ -26,7 +26,7 @@ from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
-from notsodeep.models.enn import ENN
+from notsodeep.models.enn import ENN, assign
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
@@ -310,6 +310,6 @@ def _start_from_linear_response(network: ENN, deq: DEQ, x: Tensor, tau0: float) 
     system = torch.eye(deq.width, dtype=torch.float64, device=x.device) - (weight * slopes).double()
     response = torch.linalg.solve(system, (deq.B * deq.scales()[1]).double())
     reached = functional.linear(x.double(), response).square().mean().sqrt()
-    network.assign(0, response * (tau0 / reached))
+    assign(network, 0, response * (tau0 / reached))
     for number, later in enumerate(network.weights[1:], start=1):
-        network.assign(number, math.sqrt(later.shape[1]) * torch.eye(*later.shape))
+        assign(network, number, math.sqrt(later.shape[1]) * torch.eye(*later.shape))

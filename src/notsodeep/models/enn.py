@@ -103,11 +103,6 @@ class ENN(nn.Module):
         """g_l W_l of each hidden layer; the weights of a frozen layer as they are."""
         return [_gained(weight, gain) for weight, gain in zip(self.weights, self.net.gains, strict=False)]
 
-    @torch.no_grad()
-    def assign(self, layer: int, weight: Tensor) -> None:
-        """Make g_l W_l of the hidden layer with this number, from 0, equal to `weight`."""
-        self.weights[layer].copy_(_without(self.net.gains[layer], weight))
-
     def flops(self) -> int:
         """Multiplications and additions of the matrix products per sample."""
         hidden: int = sum(2 * weight.numel() for weight in self.weights)
@@ -127,6 +122,12 @@ class ENN(nn.Module):
     def extra_repr(self) -> str:
         widths = self.widths[0] if len(set(self.widths)) == 1 else self.widths
         return f"{self.net}, in_features={self.in_features}, width={widths}, out_features={self.out_features}"
+
+
+@torch.no_grad()
+def assign(network: ENN, layer: int, weight: Tensor) -> None:
+    """Make g_l W_l of the hidden layer with this number, from 0, equal to `weight`."""
+    network.weights[layer].copy_(_without(network.net.gains[layer], weight))
 
 
 @dataclass(frozen=True, eq=False)

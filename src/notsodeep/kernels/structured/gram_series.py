@@ -63,7 +63,8 @@ class PairDual:
         def outer(name: str) -> Tensor:
             kinds = zip(left, right, strict=True)
             products = [getattr(row, name)[:, None] * getattr(column, name)[None, :] for row, column in kinds]
-            return sum(products[1:], products[0]) / len(products)
+            total: Tensor = sum(products[1:], products[0])
+            return total / len(products)
 
         self.mm, self.dd, self.ee, self.ff = map(outer, ("mean", "e1", "e2", "e3"))
 
