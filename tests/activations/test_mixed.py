@@ -40,6 +40,7 @@ def test_kinds_are_given_in_any_way_an_activation_is():
         (lambda: Mixed("tanh"), "two or more activations.*got 'tanh'"),
         (lambda: Mixed(3), "two or more activations.*got 3"),
         (lambda: Mixed(torch.zeros(2)), "two or more activations"),
+        (lambda: Mixed(np.array(1.0)), "two or more activations"),
         (lambda: Mixed(["tanh", "tnah"]), "did you mean tanh"),
         (lambda: Mixed(["tanh", None]), "None is not an activation"),
         (lambda: Mixed([MIXED, "relu"]), "in one Mixed"),

@@ -32,7 +32,8 @@ class Mixed:
     kinds: tuple[Activation, ...]
 
     def __init__(self, kinds: Iterable[ActivationLike]) -> None:
-        given = list(kinds) if isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor) else []
+        several = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor) and getattr(kinds, "ndim", 1) > 0
+        given = list(kinds) if several else []
         if len(given) < 2:
             raise BadInput(f"Mixed takes two or more activations, as in Mixed(['tanh', 'x']); got {shown(kinds)}.")
         if any(isinstance(kind, Mixed) for kind in given):
