@@ -1,17 +1,20 @@
 """Claim: the network that `design` chooses is nearer to a DEQ's kernel than the DEQ's own activation times a factor.
 
-For every data set, activation and σ_a²: designed on samples of which half are fitted and half chosen on, then judged on samples
-that had no part in either, by exact kernels in operator norm. Beside the chosen twin stand the best network with matched
-scalars, the DEQ's own activation in one layer (and in as many as the twin has) times the factor that is best on the judged
-samples, and the bound below which no network of one layer and the default dictionary comes in Frobenius norm on the fitted
-pairs. `both` judges one network for both kernels. Prints a line per cell and tables for the docs.
-Run: python benchmarks/designs.py [folder with mnist.npy, … instead of the data sets] [processes]
+For every data set, activation and σ_a²: designed on samples of which half are fitted and half chosen on, then judged on others
+that had no part in either, by exact kernels in operator norm. Beside the chosen twin stand the DEQ cut after two steps, the
+best network with matched scalars, the best of one layer, the DEQ's own activation in one layer (and in as many as the twin has)
+times the factor that is best on the judged samples, and the bound below which no network of one layer and the default
+dictionary comes in Frobenius norm on the fitted pairs. Then one network is judged for both kernels.
+
+Prints a line per cell and writes the tables as a page.
+Run: python benchmarks/designs.py [folder with mnist.npy, … instead of the data sets] [processes] [the page to write]
 """
 
 import multiprocessing
 import sys
 import time
 import warnings
+from math import isnan
 from pathlib import Path
 from statistics import median
 
@@ -65,18 +68,21 @@ def cell(job):
     def gap(explicit):
         return nsd.relative_gap(exact, nsd.conjugate_kernel(explicit, judged))
 
-    matched = [gap(one.explicit) for one in found.candidates if one.matched]
-    one_layer = [one for one in found.candidates if one.optimum is not None]
+    def least(wanted):
+        return min((gap(one.explicit) for one in found.candidates if wanted(one)), default=float("nan"))
+
+    proofs = [one.optimum.bound for one in found.candidates if one.optimum is not None]
     depths = {1, found.explicit.depth}
     return (
         job,
         {
             "family": found.family,
             "gap": gap(found.explicit),
-            "one": min((gap(one.explicit) for one in found.candidates if one.explicit.depth == 1), default=float("nan")),
-            "matched": min(matched, default=float("nan")),
+            "cut": least(lambda one: one.family == "unrolled"),
+            "matched": least(lambda one: one.matched),
+            "one": least(lambda one: one.explicit.depth == 1),
             "plain": min(plain_gap(net, exact, judged, found.tau0, depth) for depth in depths),
-            "bound": one_layer[0].optimum.bound if one_layer else float("nan"),
+            "bound": proofs[0] if proofs else float("nan"),
             "seconds": seconds,
         },
         "",
@@ -98,31 +104,61 @@ def both(job):
     )
 
 
-def main(folder=None, processes=2):
+def table(known, name):
+    """The rows of one data set."""
+    rows = [
+        "| φ, σ_a² | chosen | cut after 2 steps | matched scalars | one layer | plain φ | bound, one layer |",
+        "|---" * 7 + "|",
+    ]
+    for phi in ACTIVATIONS:
+        for var_a in VARIANCES:
+            one = known.get((name, phi, var_a))
+            if one is None:
+                rows.append(f"| {phi}, {var_a} | no equilibrium |" + " |" * 5)
+                continue
+            gaps = ("–" if isnan(one[k]) else f"{one[k]:.1e}" for k in ("cut", "matched", "one", "plain", "bound"))
+            rows.append(f"| {phi}, {var_a} | {one['gap']:.1e}, {one['family']} | {' | '.join(gaps)} |")
+    return "\n".join(rows)
+
+
+def verdict(known):
+    """What the table says in sentences."""
+    low = {key: one["gap"] for key, one in known.items() if key[2] <= 0.2}
+    worst = max(low, key=lambda key: low[key])
+    lines = [f"{len(known)} cells. The worst gap with σ_a² ≤ 0.2 is {low[worst]:.1e} ({', '.join(map(str, worst))})."]
+    for rival, words in (("plain", "plain φ times its best factor"), ("cut", "the DEQ cut after two steps")):
+        ratios = [one[rival] / one["gap"] for one in known.values()]
+        lost = [key for key, one in known.items() if one["gap"] > one[rival]]
+        where = (
+            "; farther nowhere" if not lost else f"; farther in {len(lost)}: " + "; ".join(f"{a}, {b}, {c}" for a, b, c in lost)
+        )
+        lines.append(f"Against {words} the chosen twin is nearer by a median factor of {median(ratios):.1f}{where}.")
+    lines.append(f"A design took {median(one['seconds'] for one in known.values()):.1f} s on one thread (median).")
+    return "\n".join(lines)
+
+
+def main(folder=None, processes=2, page=None):
     jobs = [(name, phi, var_a, folder) for name in SETS for phi in ACTIVATIONS for var_a in VARIANCES]
-    cells = {}
+    known, pairs = {}, []
     with multiprocessing.get_context("spawn").Pool(int(processes)) as pool:
         for job, found, why in pool.imap_unordered(cell, jobs):
-            cells[job[:3]] = found
+            if found is not None:
+                known[job[:3]] = found
             told = why or "  ".join(f"{k} {v:.2e}" if isinstance(v, float) else str(v) for k, v in found.items())
             print(f"{job[0]:14} {job[1]:14} {job[2]:.1f}  {told}", flush=True)
-        for job, gaps in pool.imap_unordered(both, [(n, phi, folder) for n in ("digits", "mnist") for phi in BOTH]):
-            print("both kernels", *job[:2], "CK {:.1e}, NTK {:.1e}, without gains {:.1e}".format(*gaps), flush=True)
-    known = {key: value for key, value in cells.items() if value is not None}
-    for var_a in VARIANCES:
-        print(f"\nσ_a² = {var_a}: chosen twin / plain times a factor\n\n| φ | " + " | ".join(SETS) + " |")
-        print("|---" * (1 + len(SETS)) + "|")
-        for phi in ACTIVATIONS:
-            row = [known.get((name, phi, var_a)) for name in SETS]
-            print(f"| {phi} | " + " | ".join("–" if c is None else f"{c['gap']:.1e} / {c['plain']:.1e}" for c in row) + " |")
-    ratios = [c["plain"] / c["gap"] for c in known.values()]
-    beaten = [key for key, c in known.items() if c["gap"] > c["plain"]]
-    low = {key: c["gap"] for key, c in known.items() if key[2] <= 0.2}
-    worst = max(low, key=lambda key: low[key])
-    print(f"\n{len(known)} cells, {len(jobs) - len(known)} without a DEQ; nearer than plain in all but {beaten}")
-    print(f"median advantage {median(ratios):.1f}; worst gap with σ_a² ≤ .2: {low[worst]:.1e} at {worst}")
-    print(f"seconds per design on one thread: median {median(c['seconds'] for c in known.values()):.1f}")
+        for job, gaps in pool.imap(both, [(n, phi, folder) for n in ("digits", "mnist") for phi in BOTH]):
+            pairs.append("| {}, {} | {:.1e} | {:.1e} | {:.1e} |".format(*job[:2], *gaps))
+            print(pairs[-1], flush=True)
+    sections = [verdict(known)] + [f"## {name}\n\n{table(known, name)}" for name in SETS]
+    sections.append("## Both kernels\n\n| data, φ | CK | NTK | NTK without gains |\n|---|---|---|---|\n" + "\n".join(pairs))
+    print("\n\n".join(sections))
+    if page is not None:
+        intro = (
+            "# How near twins come\n\nMade by benchmarks/designs.py.\n\n"
+            + __doc__.split("\n\n")[1] + "\n"
+        )
+        Path(page).write_text("\n\n".join([intro, *sections]) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*sys.argv[1:4])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation
+from notsodeep.activations.combination import combined
 from notsodeep.activations.registry import ActivationLike, activation
 from notsodeep.arguments import count, shown
 from notsodeep.errors import BadInput
@@ -81,6 +82,11 @@ def kinds_of(units: Units) -> tuple[Activation, ...]:
 def each_kind(units: Units, change: Callable[[Activation], Activation]) -> Units:
     """The units with every activation replaced by `change` of it."""
     return Mixed(map(change, units.kinds)) if isinstance(units, Mixed) else change(units)
+
+
+def times(units: Units, factor: float) -> Units:
+    """The units with values times a factor."""
+    return each_kind(units, lambda kind: combined([(factor, kind)]))
 
 
 def units_of(kinds: Iterable[Activation]) -> Units:

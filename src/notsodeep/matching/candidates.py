@@ -10,8 +10,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from notsodeep.activations.combination import combined
-from notsodeep.activations.mixed import each_kind
+from notsodeep.activations import Mixed, Rectifier
+from notsodeep.activations.combination import combined, stretched
+from notsodeep.activations.mixed import times
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.kernels.compare import best_scaled_gap, relative_gap
 from notsodeep.kernels.exact.kernels import exact_kernel
@@ -77,7 +78,8 @@ class Task:
 
         def proposed() -> list[Candidate]:
             fits = [one for layers in range(1, depth + 1) for one in self._fitted(Fitted(layers))]
-            return [*fits, *self._matched(families, depth), *self._rescaled(), *self._hermite(), *self._scaled(depth)]
+            others = [*self._matched(families, depth), *self._rescaled(), *self._hermite()]
+            return [*fits, *others, *self._scaled(depth), *self._unrolled(depth)]
 
         # In a thread of the pool, where torch works alone: its own threads would wait for each other at every small step.
         return self._ranked(later(proposed).result())
@@ -104,8 +106,11 @@ class Task:
 
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
-        explicit, optimum = family.of(self.net.phi, Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
-        return self._gained(Candidate(str(family), self._calibrated(explicit), optimum=optimum))
+        explicit, optimum = family.of(Pairs.of(self.net, self.split.fitted, self.tau0, self.match))
+        kept = family.scalars == "matched"  # a factor would change them
+        return self._gained(
+            Candidate(str(family), explicit if kept else self._calibrated(explicit), matched=kept, optimum=optimum)
+        )
 
     def _fitted(self, family: Fitted) -> Iterator[Candidate]:
         try:
@@ -136,6 +141,13 @@ class Task:
             plain = Explicit([self.net.phi] * layers).centred(self.tau0)
             yield self._gained(Candidate("scaled", self._calibrated(plain)))
 
+    def _unrolled(self, depth: int) -> Iterator[Candidate]:
+        """φ(σ_a A φ(σ_b B x) + σ_b B x), the DEQ cut after two steps, times its best factor likewise."""
+        if depth > 1:
+            phi, a, b = self.net.phi, math.sqrt(2.0 * self.net.var_a), math.sqrt(self.net.var_b)
+            step = Mixed([combined([(a, stretched(phi, b))]), Rectifier(math.sqrt(2.0) * b, math.sqrt(2.0) * b)])
+            yield self._gained(Candidate("unrolled", self._calibrated(Explicit([step, phi]).centred(self.tau0))))
+
     @cached_property
     def _calibration(self) -> tuple[Tensor, Tensor]:
         """Samples of the fitted half, and the DEQ's kernel of them."""
@@ -154,7 +166,7 @@ class Task:
             factor = best
         *below, last = explicit.layers
         scale = math.sqrt(max(factor, 0.0))
-        return Explicit([*below, each_kind(last, lambda kind: combined([(scale, kind)]))], explicit.gains)
+        return Explicit([*below, times(last, scale)], explicit.gains)
 
     def _gained(self, one: Candidate) -> Candidate:
         """With gains where the tangent kernel counts; a network matched for it keeps its own, all 1."""

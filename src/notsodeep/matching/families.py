@@ -17,6 +17,7 @@ from numpy.polynomial import Polynomial as Poly
 from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, HardTanh, Polynomial, Rectifier
+from notsodeep.activations.mixed import each_kind
 from notsodeep.activations.wrappers import affine_parts
 from notsodeep.kernels.names import Kernel
 from notsodeep.theory.architecture import Explicit
@@ -208,7 +209,7 @@ class QuadraticFamily(Family):
         scaled = Polynomial(tuple(gain * c for c in first.coefficients))
         layers: list[Activation] = [scaled, Polynomial((0.0, abs(b), abs(a) / tau0))]
         centred = Explicit(layers).centred(tau0)
-        return Explicit([_absorb_offset(layer) for layer in centred.layers])
+        return Explicit([each_kind(layer, _absorb_offset) for layer in centred.layers])
 
 
 def _slopes(layer: Layer) -> tuple[float, float]:

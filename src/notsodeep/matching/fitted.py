@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from scipy.optimize import least_squares
 
 from notsodeep.activations import Activation, ActivationLike, Rectifier, activation
 from notsodeep.activations.combination import combined, stretched
-from notsodeep.arguments import count, shown
+from notsodeep.activations.mixed import units_of
+from notsodeep.arguments import choice, count, shown
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.layers import LINE, Atom, Layers, atoms
@@ -21,13 +23,14 @@ from notsodeep.matching.result import Optimum
 from notsodeep.matching.semidefinite import Minimum, nearest_semidefinite
 from notsodeep.matching.series import entries
 from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Scalars, scalars
 
 STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
 # large weights that cancel. The proof of optimality speaks of the directions above the second share alone.
 _USED, _PROVEN = 1e-7, 1e-10
-_FIRST_STEPS = 12  # from every start, before the best goes on
-_ENOUGH, _SECOND = 5e-4, 0.7  # the error above which a layer takes φ twice, and the stretch at which the second one starts
+_ENOUGH, _ENOUGH_MIXED = 5e-5, 2e-4  # errors above which a layer mixes two kinds of units, and above which these may hold tanh
+_WORTH_MIXING, _WORTH_A_KIND = 0.8, 0.7  # of the error: what two kinds, and one more in a single layer, must at most leave
 
 
 @dataclass(frozen=True)
@@ -37,37 +40,53 @@ class Fitted:
     Args:
         depth: 1 or 2 hidden layers.
         dictionary: Activations; by default the line x and the DEQ's own φ(b x), for b = .5, .8, 1, 1.2, 1.6 in one layer,
-            for the best b in each of two, or the best two where one is not near enough.
+            for the best b in each of two, and tanh(b x) where these are not near enough.
+        scalars: "free", or "matched": of the networks that have the four scalars of the DEQ's conjugate kernel, as the theorem
+            asks, the nearest.
 
     Raises:
-        BadInput: Another depth, or a dictionary that is empty, repeats an activation or holds none.
+        BadInput: Another depth, another word for the scalars, or a dictionary that is empty, repeats an activation or holds
+            none.
     """
 
     depth: int = 1
     dictionary: tuple[Activation, ...] | None = None
+    scalars: Literal["free", "matched"] = "free"
 
-    def __init__(self, depth: int = 1, dictionary: Sequence[ActivationLike] | None = None) -> None:
+    def __init__(
+        self, depth: int = 1, dictionary: Sequence[ActivationLike] | None = None, scalars: Literal["free", "matched"] = "free"
+    ) -> None:
         if count(depth, "depth") > 2:
             raise BadInput(f"A fitted network has 1 or 2 hidden layers; got depth={depth}.")
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "dictionary", None if dictionary is None else _dictionary(dictionary))
+        object.__setattr__(self, "scalars", choice(scalars, "scalars", ("free", "matched")))
 
     def __str__(self) -> str:
-        return "fitted" if self.depth == 1 else "fitted:2"
+        return "fitted" + ":2" * (self.depth == 2) + ":matched" * (self.scalars == "matched")
 
-    def of(self, phi: Activation, pairs: Pairs) -> tuple[Explicit, Optimum | None]:
-        """The network for a DEQ of activation φ, and of one layer, for the conjugate kernel, the proof of how near."""
-        if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE]:
+    def of(self, pairs: Pairs) -> tuple[Explicit, Optimum | None]:
+        """The network for the pairs' DEQ, and of one layer, for the conjugate kernel, the proof of how near."""
+        phi = pairs.net.phi
+        if Kernel.CONJUGATE not in pairs.targets and self.scalars == "matched":
+            raise BadInput("scalars='matched' keeps the scalars of the conjugate kernel; ask for match='conjugate' or 'both'.")
+        if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE] and self.scalars == "free":
             given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, b) for b in STRETCHES))
             return one_layer(given, pairs)
-        if self.dictionary is not None:
-            return nearest(Layers(atoms(self.dictionary, pairs), self.depth, pairs))[0], None
-        explicit, error = nearest(Layers(atoms((phi, LINE), pairs, free=True), self.depth, pairs))
-        if error > _ENOUGH and not isinstance(phi, Rectifier):
-            two = stretched(phi, _SECOND)
-            richer, less = nearest(Layers(atoms((phi, two, LINE), pairs, free=True), self.depth, pairs))
-            explicit = richer if less < error else explicit
-        return explicit, None
+        return self._nearest(phi, pairs), None
+
+    def _nearest(self, phi: Activation, pairs: Pairs) -> Explicit:
+        """The nearest of ever richer networks, each tried where those before are not near enough."""
+        free, given = self.dictionary is None, self.dictionary or (phi, LINE)
+        kept = scalars(pairs.net, pairs.tau0) if self.scalars == "matched" else None
+        best, error = nearest(atoms(given, pairs, free), (1, 1)[: self.depth], pairs, kept)
+        richer = [(given, _ENOUGH), *[((phi, activation("tanh"), LINE), _ENOUGH_MIXED)] * free]
+        for dictionary, enough in [] if isinstance(phi, Rectifier) and kept is None else richer:
+            if error > enough:
+                network, less = nearest(atoms(dictionary, pairs, free), (2, 1)[: self.depth], pairs, kept)
+                if less < _WORTH_MIXING * error:
+                    best, error = network, less
+        return best
 
 
 def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit, Optimum]:
@@ -83,19 +102,34 @@ def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit,
     bases = [_independent(at_tau0, share) for share in (_PROVEN, _USED)]
     reduced = [np.einsum("ka,klN,lb->abN", basis, forms, basis, optimize=True) for basis in bases]
     minima = [nearest_semidefinite(one, target, diagonal) for one in reduced]
-    weights, error = _single(minima[1], reduced[1], target)
-    layer = combined((float(w), part.phi) for w, part in zip(bases[1] @ weights, parts, strict=True))
+    weights, error = _kinds(minima[1], reduced[1], target)
+    kinds = (math.sqrt(len(weights)) * bases[1] @ w for w in weights)  # a layer's kernel is the mean of those of its kinds
+    layer = units_of(combined((float(w), part.phi) for w, part in zip(kind, parts, strict=True)) for kind in kinds)
     return Explicit([layer]).centred(pairs.tau0), Optimum(error, min(minima[0].bound, error), minima[1].rank)
 
 
-def nearest(layers: Layers) -> tuple[Explicit, float]:
-    """The nearest of the fits from three starts, and its error: the first atom in every layer, and mostly the last before it or
-    behind it."""
-    unit = np.eye(len(layers.parts))
-    first, mixed = 0.9 * unit[0] + 0.1 * unit[-1], 0.2 * unit[0] + 0.8 * unit[-1]
-    starts = ([unit[0], unit[0]], [mixed, first], [first, mixed])
-    begun = [layers.fit(layers.start(*start[-layers.depth :]), _FIRST_STEPS) for start in starts]
-    unknowns, error = layers.fit(min(begun, key=lambda fit: fit[1])[0])
+def nearest(
+    parts: tuple[Atom, ...], kinds: tuple[int, ...], pairs: Pairs, kept: Scalars | None = None
+) -> tuple[Explicit, float]:
+    """The layers of so many kinds of units that are nearest, and their error, from a start that is one step of the DEQ itself.
+
+    A DEQ has the covariance Λ = σ_b² S + σ_a² K(Λ). With S in place of Λ on the right, that is the kernel of a layer of units
+    √σ_b² x and √σ_a² φ(b x), b = τ*/τ0, and nearly that of their sum; a layer φ(b x) upon it is the step.
+
+    Args:
+        parts: What the units are sums of: φ first, or what stands for it, and last the line x.
+        kinds: How many kinds of units each layer has, 1 or 2.
+        pairs: The samples and the kernels there.
+        kept: Scalars of which the conjugate kernel's four are to be kept.
+    """
+    net = pairs.net
+    phi, *others, line = np.eye(len(parts))
+    line = line + 0.1 * sum(others)
+    step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line])
+    below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
+    last = np.array([phi, 0.3 * line][: kinds[-1]])
+    layers = Layers(parts, kinds, pairs, kept)
+    unknowns, error = layers.fit(layers.start(*below, last, stretch=net.deviation(pairs.tau0) / pairs.tau0))
     return layers.network(unknowns), error
 
 
@@ -123,7 +157,7 @@ def _forms(parts: Sequence[Atom], pairs: Pairs) -> tuple[np.ndarray, np.ndarray]
     forms = np.empty((len(parts), len(parts), len(weights)))
     for k, one in enumerate(numbers):
         for m, other in enumerate(numbers[: k + 1]):
-            both: Any = sum(entries(a[:, pairs.first], b[:, pairs.second], pairs.rho) for a, b in ((one, other), (other, one)))
+            both: Any = sum(entries(a[:, pairs.first] * b[:, pairs.second], pairs.rho) for a, b in ((one, other), (other, one)))
             diagonal = (one * other)[:-1].sum(0)[:-1]
             forms[k, m] = forms[m, k] = (torch.cat([0.5 * both, diagonal]) * weights).numpy()
     last = torch.stack([one[:-1, -1] for one in numbers])
@@ -139,21 +173,33 @@ def _independent(gram: np.ndarray, share: float) -> np.ndarray:
     return basis
 
 
-def _single(minimum: Minimum, forms: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
-    """The weights w for which w wᵀ is nearest, from the leading eigenvectors of the minimum, and their error."""
+def _kinds(minimum: Minimum, forms: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
+    """Weights w_q, a row a kind of unit, for which Σ_q w_q w_qᵀ is nearest, and their error: of the fewest kinds that are not
+    much farther than the minimum."""
     rows, columns = np.triu_indices(len(forms))
     design = forms[rows, columns].T * np.where(rows == columns, 1.0, 2.0)
     orthogonal, reduced = np.linalg.qr(design)
     aim = orthogonal.T @ target
     beyond = max(float(target @ target - aim @ aim), 0.0)
 
-    def errors(w: np.ndarray) -> np.ndarray:
-        return np.asarray(reduced @ np.outer(w, w)[rows, columns] - aim)
+    def errors(weights: np.ndarray) -> np.ndarray:
+        kinds = weights.reshape(-1, len(forms))
+        return np.asarray(reduced @ (kinds.T @ kinds)[rows, columns] - aim)
 
     values, vectors = np.linalg.eigh(minimum.matrix)
-    starts = [np.sqrt(max(values.sum(), 0.0)) * vectors[:, -1], *(vectors * np.sqrt(np.maximum(values, 0.0))).T[-2:]]
-    starts.append(starts[-1] + starts[-2])
-    fits = [least_squares(errors, start, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=300) for start in starts]
-    found = min(fits, key=lambda fit: float(fit.cost))
-    weights = found.x * np.sign(found.x[np.abs(found.x).argmax()])
-    return weights, float(np.sqrt(2.0 * found.cost + beyond))
+    roots = (vectors * np.sqrt(np.maximum(values, 0.0))).T[::-1]
+    alone = [
+        np.sqrt(max(values.sum(), 0.0)) * vectors[:, -1],
+        roots[0],
+        roots[1] if len(roots) > 1 else roots[0],
+        sum(roots[:2]),
+    ]
+    for number in range(1, minimum.rank + 1):
+        starts = alone if number == 1 else [roots[:number].ravel()]
+        fits = [least_squares(errors, start, xtol=1e-14, ftol=1e-14, gtol=1e-14, max_nfev=300) for start in starts]
+        found = min(fits, key=lambda fit: float(fit.cost))
+        error = float(np.sqrt(2.0 * found.cost + beyond))
+        if _WORTH_A_KIND * error <= minimum.error:
+            break
+    weights = found.x.reshape(-1, len(forms))
+    return weights * np.sign(np.take_along_axis(weights, np.abs(weights).argmax(1)[:, None], 1)), error

@@ -1,29 +1,36 @@
-"""Layers that are sums of stretched activations, as functions of their weights and stretches."""
+"""Layers whose units are sums of stretched activations, as functions of their weights and stretches."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares, nnls
+from scipy.optimize import approx_fprime, least_squares, nnls
 from torch import Tensor
 
 from notsodeep.activations import Activation, Rectifier
 from notsodeep.activations.combination import combined, stretched
+from notsodeep.activations.mixed import units_of
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.series import Line, Series, entries, slopes
+from notsodeep.matching.solve import compare_scalars, matched_names
 from notsodeep.theory.architecture import Explicit
+from notsodeep.theory.scalars import Means, Scalars, after_layer, of_inputs, scalars
+from notsodeep.tolerances import MATCH_RTOL
 
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
-_MOST_STEPS, _SETTLED = 100, 1e-7
+_MOST_STEPS, _SETTLED = 30, 1e-7
+_PENALTY, _NEAR, _MOST_CORRECTIONS = 100.0, 1e-2, 8  # of a scalar's gap; beyond the second no correction is tried
+_SMALL = 1e-5  # a step in log τ and in an unknown
 _SMOOTH_TERMS, _KINKED_TERMS = 32, 64
 TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
 
@@ -57,36 +64,54 @@ def is_line(phi: Activation) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Layers:
-    """Networks of `depth` layers σ_l = Σ_k w_lk ψ_k(b_lk x), each centred at its deviation of τ0; all but the last keep τ0.
+    """Networks whose layer l has `kinds[l]` kinds of units σ_lq = Σ_k w_lqk ψ_k(b_lqk x), each centred at its deviation of τ0.
 
-    Their unknowns are, layer by layer, the weights w_l and the logarithms of the free stretches.
+    All layers but the last keep τ0. The unknowns are, layer by layer and kind by kind, the weights w_lq and the logarithms of
+    the free stretches.
     """
 
     parts: tuple[Atom, ...]
-    depth: int
+    kinds: tuple[int, ...]
     pairs: Pairs
+    kept: Scalars | None = None
+    """Scalars of which the conjugate kernel's four are to be kept"""
 
-    def start(self, *layers: Sequence[float]) -> np.ndarray:
-        """Unknowns of layers with these weights, unstretched."""
-        free = [0.0] * sum(part.free for part in self.parts)
-        return np.array([number for weights in layers for number in (*weights, *free)])
+    def start(self, *layers: np.ndarray, stretch: float = 1.0) -> np.ndarray:
+        """Unknowns of layers whose kinds have these weights, a row a kind, all of one stretch."""
+        weights = np.concatenate(layers)
+        free = np.full((len(weights), sum(part.free for part in self.parts)), math.log(stretch))
+        return np.hstack([weights, free]).ravel()
 
     def fit(self, start: np.ndarray, steps: int = _MOST_STEPS) -> tuple[np.ndarray, float]:
         """The unknowns nearest to the pairs' kernels, by least squares from a start, and their error."""
         edges = [_LARGEST] * len(self.parts) + [math.log(_STRETCHES[1])] * sum(part.free for part in self.parts)
-        bounds = np.array(edges * self.depth)
+        bounds = np.array(edges * sum(self.kinds))
         start = np.clip(start, -0.99 * bounds, 0.99 * bounds)
         found = least_squares(
             self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=_SETTLED
         )
-        return found.x, math.sqrt(2.0 * found.cost)
+        return (found.x if self.kept is None else self._matched(found.x, self.kept)), math.sqrt(2.0 * found.cost)
+
+    def _matched(self, unknowns: np.ndarray, kept: Scalars) -> np.ndarray:
+        """The nearest unknowns with these scalars, by Gauss and Newton; the given ones where there are none near them."""
+        best, least = unknowns, np.inf
+        for _ in range(_MOST_CORRECTIONS):
+            gaps = _gaps(kept, scalars(self.network(unknowns), self.pairs.tau0))
+            if not (largest := np.abs(gaps).max()) < least:
+                break
+            best, least = unknowns, largest
+            if least <= 0.1 * MATCH_RTOL or least > _NEAR:
+                break
+            steep = approx_fprime(unknowns, lambda u: _gaps(kept, self.scalars(u)), _SMALL)
+            unknowns = unknowns - np.linalg.lstsq(steep, gaps, rcond=1e-9)[0]
+        return best
 
     def errors(self, unknowns: np.ndarray) -> np.ndarray:
         """The weighted differences of the network's kernels from the pairs' ones, of the tangent kernel with the best gains.
 
         As Θ = Σ_l g_l² Θ_l, these are its non-negative least squares.
         """
-        conjugate, parts = self._kernels(unknowns, tangent=Kernel.TANGENT in self.pairs.targets)
+        conjugate, parts = self.kernels(unknowns, tangent=Kernel.TANGENT in self.pairs.targets)
         found = []
         for kernel, target in self.pairs.targets.items():
             weights = self.pairs.weights[kernel]
@@ -100,57 +125,93 @@ class Layers:
                     )
                 squares, _ = nnls(columns, target.numpy())
                 found.append((columns @ squares - target.numpy()) * (TANGENT_WEIGHT if len(self.pairs.targets) > 1 else 1.0))
+        if self.kept is not None:
+            found.append(_PENALTY * _gaps(self.kept, self.scalars(unknowns)))
         return np.concatenate(found)
 
-    def _kernels(self, unknowns: np.ndarray, tangent: bool) -> tuple[Tensor, list[Tensor]]:
+    def scalars(self, unknowns: np.ndarray) -> Scalars:
+        """The scalars of the network, by its series."""
+        reached = of_inputs(self.pairs.tau0)
+        for layer in self._split(unknowns):
+            tau = reached.gamma
+            near = tau * torch.exp(torch.tensor([_SMALL, -_SMALL, 0.0], dtype=torch.float64))
+            numbers = self._centred(layer, near)[0]
+            above, below, gamma2 = numbers[:, :, :-1].square().sum((0, 2)).tolist()
+            at = numbers[:, -1]
+            q = slopes(at.square().sum(0)[:, None], 1.0) / tau**2
+            s2 = (above - below) / (2.0 * _SMALL * tau**2)  # E[(σ²)''] = 2 dE[σ²]/dτ²
+            slope2, bend2 = at[:, 1].square().sum() / tau**2, 2.0 * at[:, 2].square().sum() / tau**4
+            reached = after_layer(reached, Means(float(slope2), float(bend2), s2, float(q), gamma2))
+        return reached
+
+    def kernels(self, unknowns: np.ndarray, tangent: bool) -> tuple[Tensor, list[Tensor]]:
         """The conjugate kernel at the pairs and on the diagonal, (N + n,), and the parts Θ_1 … Θ_{L+1} of the tangent one."""
         i, j, taus = self.pairs.first, self.pairs.second, self.pairs.taus
         kernel = torch.cat([self.pairs.rho * taus[i] * taus[j], taus[:-1].square()])
         parts: list[Tensor] = []
-        for one in self._split(unknowns):
-            columns = self._centred(one, taus)[0].T.contiguous()
-            at = columns[:, i], columns[:, j], (kernel[: len(i)] / (taus[i] * taus[j])).clamp(-1.0, 1.0)
+        for layer in self._split(unknowns):
+            columns = self._centred(layer, taus)[0].transpose(1, 2).contiguous()
+            products = _sum(one[:, i] * one[:, j] for one in columns)
+            squares = columns.square().sum(0)
+            rho = (kernel[: len(i)] / (taus[i] * taus[j])).clamp(-1.0, 1.0)
             if tangent:
-                steep = slopes(columns, columns, 1.0)[:-1] / taus[:-1].square()
-                slope = torch.cat([slopes(*at) / (taus[i] * taus[j]), steep])
+                steep = slopes(squares, 1.0)[:-1] / taus[:-1].square()
+                slope = torch.cat([slopes(products, rho) / (taus[i] * taus[j]), steep])
                 parts = [part * slope for part in (*parts, kernel)]
-            power = columns[:-1].square().sum(0)
-            kernel, taus = torch.cat([entries(*at), power[:-1]]), power.sqrt()
+            power = squares[:-1].sum(0)
+            kernel, taus = torch.cat([entries(products, rho), power[:-1]]), power.sqrt()
         return kernel, [*parts, kernel]
 
     def network(self, unknowns: np.ndarray) -> Explicit:
         """The network, centred."""
         taus, layers = self.pairs.taus[-1:], []
-        for one in self._split(unknowns):
-            numbers, gain = self._centred(one, taus)
-            taus = numbers[:, :-1].square().sum(1).sqrt()
-            weighted = zip(gain * one.weights, one.stretches, self.parts, strict=True)
-            layers.append(combined((float(w), stretched(part.phi, float(b))) for w, b, part in weighted))
+        for layer in self._split(unknowns):
+            numbers, gain = self._centred(layer, taus)
+            taus = numbers[:, :, :-1].square().sum((0, 2)).sqrt()
+            shared = gain * math.sqrt(len(layer.weights))  # a layer's kernel is the mean of those of its kinds
+            kinds = (zip(shared * w, b, self.parts, strict=True) for w, b in zip(layer.weights, layer.stretches, strict=True))
+            layers.append(
+                units_of(combined((float(w), stretched(part.phi, float(b))) for w, b, part in kind) for kind in kinds)
+            )
         return Explicit(layers).centred(self.pairs.tau0)
 
     def _split(self, unknowns: np.ndarray) -> list[_Layer]:
-        layers = []
-        free = np.array([part.free for part in self.parts])
-        for number, one in enumerate(np.split(unknowns, self.depth)):
-            stretches = np.ones(len(self.parts))
-            stretches[free] = np.exp(one[len(self.parts) :])
-            layers.append(_Layer(one[: len(self.parts)], stretches, number + 1 == self.depth))
+        free, count = np.array([part.free for part in self.parts]), len(self.parts)
+        rows, layers = unknowns.reshape(sum(self.kinds), -1), []
+        for number, of_layer in enumerate(np.split(rows, np.cumsum(self.kinds)[:-1])):
+            stretches = np.ones((len(of_layer), count))
+            stretches[:, free] = np.exp(of_layer[:, count:])
+            layers.append(_Layer(of_layer[:, :count], stretches, number + 1 == len(self.kinds)))
         return layers
 
     def _centred(self, layer: _Layer, taus: Tensor) -> tuple[Tensor, float]:
-        """The numbers of `Series` of a layer at deviations whose last is that of τ0, and the gain with which it keeps τ0."""
-        numbers = torch.zeros(())
-        for weight, stretch, part in zip(layer.weights, layer.stretches, self.parts, strict=True):
-            numbers = numbers + weight * part.series(stretch * taus)
-        numbers[:, 0] -= numbers[-1, 0].clone()
-        power = float(numbers[-1, :-1].square().sum().sqrt())
+        """The numbers of `Series` of a layer's kinds (kinds, n, K + 2) at deviations whose last is that of τ0, and the gain
+        with which it keeps τ0."""
+        sums = (
+            _sum(w * part.series(b * taus) for w, b, part in zip(weights, stretches, self.parts, strict=True))
+            for weights, stretches in zip(layer.weights, layer.stretches, strict=True)
+        )
+        numbers = torch.stack(list(sums))
+        numbers[:, :, 0] -= numbers[:, -1:, 0].clone()
+        power = float(numbers[:, -1, :-1].square().sum().sqrt())
         gain = 1.0 if layer.last or power == 0.0 else self.pairs.tau0 / power
         return gain * numbers, gain
 
 
 class _Layer(NamedTuple):
-    """Of one layer."""
+    """Of one layer, a row a kind."""
 
     weights: np.ndarray
     stretches: np.ndarray
     last: bool
+
+
+def _sum(tensors: Iterable[Tensor]) -> Tensor:
+    """Their sum."""
+    return reduce(torch.add, tensors)
+
+
+def _gaps(kept: Scalars, reached: Scalars) -> np.ndarray:
+    """The relative differences of the conjugate kernel's four scalars."""
+    comparisons = compare_scalars(kept, reached, matched_names(Kernel.CONJUGATE))
+    return np.array([(c.reached - c.target) / c.scale for c in comparisons])

@@ -25,6 +25,7 @@ class Pairs:
     Errors are weighted as in the Frobenius norm of a kernel of 1,000 such samples, relative to the norm of that kernel.
     """
 
+    net: Implicit
     tau0: float
     norms: Tensor
     """‖x_i‖ (n,)"""
@@ -65,7 +66,7 @@ class Pairs:
             target = torch.cat([matrix[first, second], matrix.diagonal()])
             weights[kernel] = plain / torch.linalg.vector_norm(plain * target)
             targets[kernel] = target * weights[kernel]
-        return cls(tau0, norms, first, second, rho, targets, weights)
+        return cls(net, tau0, norms, first, second, rho, targets, weights)
 
     @property
     def taus(self) -> Tensor:

@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, Rectifier
 from notsodeep.activations.combination import combined, stretched
+from notsodeep.activations.mixed import times
 from notsodeep.gaussian.moments import moments_at
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.families import Family
@@ -55,7 +56,7 @@ class RescaledFamily(Family):
             layer = Explicit([combined(pairs)]).centred(tau)
             if start == 0 and self.depth == 2:  # the scale moves freely between the layers
                 gain = tau0 / max(layer.deviations(tau)[-1], 1e-300)
-                layer = Explicit([combined([(gain, layer.layers[0])])])
+                layer = Explicit([times(layer.layers[0], gain)])
             tau = layer.deviations(tau)[-1]
             layers.append(layer.layers[0])
         return Explicit(layers)

@@ -18,6 +18,7 @@ from notsodeep.theory.scalars import Scalars
 from notsodeep.tolerances import MATCH_RTOL
 
 WIDTH = 1024  # at which costs are told
+_RIVALS = {"scaled": "own activation, times a factor", "unrolled": "the DEQ cut after 2 steps, times a factor"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +65,10 @@ class Optimum:
     error: float
     """‖G* − Σ‖/‖G*‖ of the network found"""
     bound: float
-    """No network of the dictionary's directions above 1e-10 of its power has less, whatever kinds of units it mixes; with
+    """No layer of the dictionary's directions above 1e-10 of its power has less, whatever kinds of units it mixes; with
     smaller directions, and weights that cancel, one may"""
     rank: int
-    """How many kinds of units the nearest one mixes; the network found has one kind"""
+    """How many kinds of units the nearest one mixes; the network found has as few as come nearly as close"""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Candidate:
     """A network that a design may choose."""
 
     family: str
-    """Its family; "scaled" is the DEQ's own activation times a factor"""
+    """Its family; "scaled" is the DEQ's own activation times a factor, "unrolled" the DEQ cut after two steps likewise"""
     explicit: Explicit
     """The network"""
     gap: float = math.nan
@@ -169,7 +170,7 @@ class Design:
         for column in (table.columns[1], *table.columns[3:]):
             column.justify = "right"
         for one in self.candidates:
-            name = "own activation, times a factor" if one.family == "scaled" else one.family
+            name = _RIVALS.get(one.family, one.family)
             depth, cost = one.explicit.depth, 2e-6 * WIDTH * (self.features + (one.explicit.depth - 1) * WIDTH)
             table.add_row(name, str(depth), "matched" if one.matched else "", f"{cost:.2f}", f"{one.gap:.2e}")
         table.caption = f"MFLOP per sample at width {WIDTH}; matched: its kernel is the DEQ's as n and p grow"

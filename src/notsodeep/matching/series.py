@@ -64,17 +64,16 @@ class Line:
         return numbers
 
 
-def entries(left: Tensor, right: Tensor, rho: Tensor | float) -> Tensor:
-    """E[φ(u)ψ(v)] = Σ_k l_k r_k ρ^k of pairs, by Horner, from the numbers (K + 2, pairs) of φ and ψ."""
-    *products, total = (left[:-1] * right[:-1]).unbind()
-    for product in reversed(products):
+def entries(products: Tensor, rho: Tensor | float) -> Tensor:
+    """E[φ(u)ψ(v)] = Σ_k p_k ρ^k of pairs, by Horner, from the products (K + 2, pairs) of the numbers of φ and ψ."""
+    *given, total = products[:-1].unbind()
+    for product in reversed(given):
         total = product + total * rho
     return total
 
 
-def slopes(left: Tensor, right: Tensor, rho: Tensor | float) -> Tensor:
-    """τ_i τ_j E[φ'(u)ψ'(v)] = Σ_k k l_k r_k ρ^(k−1) of pairs, likewise."""
-    products = left * right
+def slopes(products: Tensor, rho: Tensor | float) -> Tensor:
+    """τ_i τ_j E[φ'(u)ψ'(v)] = Σ_k k p_k ρ^(k−1) of pairs, likewise."""
     total = products[-1]
     for k in range(len(products) - 3, 0, -1):
         total = k * products[k] + total * rho

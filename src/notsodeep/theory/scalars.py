@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from notsodeep.activations.mixed import kinds_of
 from notsodeep.arguments import norm
@@ -165,29 +166,54 @@ def explicit_scalars(net: Explicit, tau0: float) -> Scalars:
     """
     tau0 = norm(tau0)
     first, *gains = (gain**2 for gain in net.gains)
-    before = Scalars(tau0, tau0, tau0, 1.0, 0.0, 0.0, 1.0, first, 0.0, 0.0, first**0.5 * tau0)
+    before = of_inputs(tau0, first)
     after: list[Scalars] = []
     for depth, (layer, gain) in enumerate(zip(net.layers, gains, strict=True), start=1):
         kinds = [moments_at(kind, before.gamma) for kind in kinds_of(layer)]
         for at in kinds:
             warn_unless_centred(at, f"Layer {depth} ({layer})")
         squares = ((at.e1**2, at.e2**2, at.s2, at.q, at.gamma2) for at in kinds)
-        slope2, bend2, s2, q, gamma2 = (sum(map(float, values)) / len(kinds) for values in zip(*squares, strict=True))
-        alpha1 = slope2 * before.alpha1
-        alpha2 = slope2 * before.alpha2 + 0.25 * bend2 * before.alpha4**2
-        alpha3 = slope2 * before.alpha3 + 0.5 * bend2 * before.alpha1**2
-        before = Scalars(
-            tau0=tau0,
-            tau=before.gamma,
-            gamma=gamma2**0.5,
-            alpha1=alpha1,
-            alpha2=alpha2,
-            alpha3=alpha3,
-            alpha4=0.5 * s2 * before.alpha4,
-            beta1=gain * alpha1 + slope2 * before.beta1,
-            beta2=gain * alpha2 + slope2 * before.beta2,
-            beta3=gain * alpha3 + slope2 * before.beta3 + bend2 * before.alpha1 * before.beta1,
-            kappa=(gain * gamma2 + before.kappa**2 * q) ** 0.5,
-        )
+        means = Means(*(sum(map(float, values)) / len(kinds) for values in zip(*squares, strict=True)))
+        before = after_layer(before, means, gain)
         after.append(before)
     return replace(before, layers=tuple(after))
+
+
+class Means(NamedTuple):
+    """Gaussian averages of a layer σ, over its kinds of units."""
+
+    slope2: float
+    """E[σ']²"""
+    bend2: float
+    """E[σ'']²"""
+    s2: float
+    """E[(σ²)'']"""
+    q: float
+    """E[σ'²]"""
+    gamma2: float
+    """E[σ²]"""
+
+
+def of_inputs(tau0: float, gain: float = 1.0) -> Scalars:
+    """The scalars before the first layer, with the square of its gain."""
+    return Scalars(tau0, tau0, tau0, 1.0, 0.0, 0.0, 1.0, gain, 0.0, 0.0, gain**0.5 * tau0)
+
+
+def after_layer(before: Scalars, at: Means, gain: float = 1.0) -> Scalars:
+    """The scalars after a layer, by the formulas of `explicit_scalars`, with the square of the gain that follows."""
+    alpha1 = at.slope2 * before.alpha1
+    alpha2 = at.slope2 * before.alpha2 + 0.25 * at.bend2 * before.alpha4**2
+    alpha3 = at.slope2 * before.alpha3 + 0.5 * at.bend2 * before.alpha1**2
+    return Scalars(
+        tau0=before.tau0,
+        tau=before.gamma,
+        gamma=at.gamma2**0.5,
+        alpha1=alpha1,
+        alpha2=alpha2,
+        alpha3=alpha3,
+        alpha4=0.5 * at.s2 * before.alpha4,
+        beta1=gain * alpha1 + at.slope2 * before.beta1,
+        beta2=gain * alpha2 + at.slope2 * before.beta2,
+        beta3=gain * alpha3 + at.slope2 * before.beta3 + at.bend2 * before.alpha1 * before.beta1,
+        kappa=(gain * at.gamma2 + before.kappa**2 * at.q) ** 0.5,
+    )

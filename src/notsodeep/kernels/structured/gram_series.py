@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import zip_longest
 
+import torch
 from torch import Tensor
 
 from notsodeep.errors import BadInput
@@ -63,8 +64,7 @@ class PairDual:
         def outer(name: str) -> Tensor:
             kinds = zip(left, right, strict=True)
             products = [getattr(row, name)[:, None] * getattr(column, name)[None, :] for row, column in kinds]
-            total: Tensor = sum(products[1:], products[0])
-            return total / len(products)
+            return products[0] if len(products) == 1 else torch.stack(products).mean(0)
 
         self.mm, self.dd, self.ee, self.ff = map(outer, ("mean", "e1", "e2", "e3"))
 
