@@ -80,11 +80,11 @@ class Server:
         finally:
             line.close()
 
-    def answer(self, query, timeout=PATIENCE):
-        return self.post("spectra", {"state": state(query)}, "state.data", timeout=timeout)
+    def answer(self, query, timeout=PATIENCE, moving=False):
+        return self.post("spectra", {"asked": state(query) | {"moving": moving}}, "asked.data", timeout=timeout)
 
     def gaps(self, query, timeout=PATIENCE):
-        return self.post("gaps", {"state": state(query)}, "state.data", timeout=timeout)
+        return self.post("gaps", {"asked": state(query)}, "asked.data", timeout=timeout)
 
     def processes(self):
         """The server and all that descend from it."""
@@ -156,19 +156,22 @@ def asking_for_the_page(server, paths=("/", "/_dash-layout", "/_dash-dependencie
 
 
 def slider(server):
-    """Medians of a slider's move, one request after another: σ_a² of two activations and of an expression."""
-    for name in ("relu", "tanh", "x*tanh(x)"):
-        took = []
+    """How long the moves of a slider take, one after another, and its rests: σ_a² of three activations and of an expression."""
+    names, families = ("relu", "tanh", "elu", "x*tanh(x)"), ("matched", "fitted:2", "quadratic")
+    for name, family, data in itertools.product(names, families, ("mixture&n=500", "mixture&n=1000&p=1000", "digits&n=1000")):
+        took = {True: [], False: []}
         for k in range(31):
-            query = f"?activation={quote(name)}&var_a={0.11 + 0.002 * k:.3f}"
-            began = time.perf_counter()
-            status, body = server.answer(query)
-            took.append(time.perf_counter() - began)
-            assert status == 200, status
-            assert b"figure" in body, body[:300]
+            query = f"?activation={quote(name)}&family={family}&data={data}&var_a={0.11 + 0.002 * k:.3f}"
+            for moving in (True, False) if k % 10 == 0 else (True,):
+                began = time.perf_counter()
+                status, body = server.answer(query, moving=moving)
+                took[moving].append(time.perf_counter() - began)
+                assert status == 200, status
+                assert b"figure" in body, body[:300]
+        moves, rests = (sorted(1e3 * each for each in times[1:]) for times in took.values())
         print(
-            f"slider, {name:10} n = 500: median {1e3 * statistics.median(took[1:]):6.1f} ms, "
-            f"worst {1e3 * max(took[1:]):6.1f} ms, first {1e3 * took[0]:6.1f} ms"
+            f"slider, {name:9} {family:9} {data:21}: moves median {statistics.median(moves):6.1f} ms, "
+            f"worst {moves[-1]:6.1f} ms; rests median {statistics.median(rests):6.1f} ms"
         )
 
 

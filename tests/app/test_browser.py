@@ -24,6 +24,8 @@ from tests.app.inline import Inline
 pytestmark = needs_browser
 SMALL = "?n=100&p=400"
 PATIENCE = 60  # seconds
+_WATCH = """window.seen = []; const took = document.getElementById("took");
+new MutationObserver(() => seen.push(took.textContent)).observe(took, {childList: true, characterData: true, subtree: true});"""
 
 
 class Visitor:
@@ -143,6 +145,7 @@ def test_it_opens(visitor):
 
 def test_a_slider_by_its_keys(visitor):
     before = visitor.open().rows()
+    visitor.browser.execute_script(_WATCH)
     visitor.press("var_a", Keys.ARROW_RIGHT)
     visitor.carries("var_a=0.21")
     visitor.changed(before)
@@ -150,6 +153,11 @@ def test_a_slider_by_its_keys(visitor):
     assert visitor.text("var_b-value") == "0.79"
     visitor.press("var_a", Keys.ARROW_LEFT)
     visitor.until(lambda: visitor.rows() == before, "the first table")
+    visitor.until(lambda: visitor.text("took").startswith("computed"), "the whole answer")
+    assert "while the slider moves" not in visitor.text("summary")
+    rough = [text.startswith("roughly computed in") for text in visitor.script("window.seen")]
+    assert any(rough)
+    assert not rough[-1]
     assert "var_a" not in visitor.browser.current_url
 
 

@@ -124,8 +124,8 @@ def test_who_closes_the_connection_is_noticed(served):
     body = {
         "output": "..gaps.figure...gaps-caption.children..",
         "outputs": [{"id": "gaps", "property": "figure"}, {"id": "gaps-caption", "property": "children"}],
-        "inputs": [{"id": "state", "property": "data", "value": {"query": "?n=100", "wrong": {}}}],
-        "changedPropIds": ["state.data"],
+        "inputs": [{"id": "asked", "property": "data", "value": {"query": "?n=100", "wrong": {}}}],
+        "changedPropIds": ["asked.data"],
     }
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     line.request("POST", "/_dash-update-component", json.dumps(body), {"Content-Type": "application/json"})

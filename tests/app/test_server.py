@@ -58,7 +58,7 @@ def ask(client, output, inputs, changed, given=()):
 
 
 def answer(client, query, wrong=None):
-    return ask(client, "spectra.figure", {"state": {"query": query, "wrong": wrong or {}}}, "state.data")
+    return ask(client, "spectra.figure", {"asked": {"query": query, "wrong": wrong or {}}}, "asked.data")
 
 
 def test_the_page_and_its_layout(client):
@@ -157,7 +157,7 @@ def test_what_a_link_asks_for_in_vain_is_told_as_the_links(client):
     ("query", "traces", "words"), [("?n=100&p=100", 2, "p of a mixture"), ("?n=100&data=digits", 1, "p stays")]
 )
 def test_the_gap_is_drawn_beside_the_theorem_where_that_speaks(client, query, traces, words):
-    found = ask(client, "gaps.figure", {"state": {"query": query, "wrong": {}}}, "state.data").json["response"]
+    found = ask(client, "gaps.figure", {"asked": {"query": query, "wrong": {}}}, "asked.data").json["response"]
     assert len(found["gaps"]["figure"]["data"]) == traces
     assert words in found["gaps-caption"]["children"]
 
@@ -224,11 +224,11 @@ def test_who_has_left_gets_nothing():
 
     left = make_app(Explorer(Left())).server
     environ = {"waitress.client_disconnected": lambda: True}
-    body = {"state": {"query": "?n=100&p=50", "wrong": {}}}
+    body = {"asked": {"query": "?n=100&p=50", "wrong": {}}}
     visitor = left.test_client()
     visitor.environ_base.update(environ)
-    assert ask(visitor, "spectra.figure", body, "state.data").status_code == 204
-    assert ask(visitor, "gaps.figure", body, "state.data").status_code == 204
+    assert ask(visitor, "spectra.figure", body, "asked.data").status_code == 204
+    assert ask(visitor, "gaps.figure", body, "asked.data").status_code == 204
 
 
 def test_files_to_take_home(client):
@@ -296,6 +296,38 @@ def test_answers_are_made_once_and_forgotten():
     assert len(one._answers) == explorer_most
     one.answer(first, lambda: False)
     assert [state.n for call, (state, *_) in pool.calls if call is answers.answered] == [101, 103, 101]
+
+
+def test_a_moving_slider_is_answered_roughly_until_it_rests():
+    pool = Inline()
+    client = make_app(Explorer(pool)).server.test_client()
+    query = "?activation=tanh&family=fitted%3A2&n=400&p=50"
+
+    def shown(moving):
+        asked = {"asked": {"query": query, "wrong": {}, "moving": moving}}
+        gaps = ask(client, "gaps.figure", asked, "asked.data") if moving else None
+        return ask(client, "spectra.figure", asked, "asked.data").json["response"], gaps
+
+    rough, gaps = shown(True)
+    assert rough["took"]["children"].startswith("roughly computed in")
+    assert "Designed: rescaled" in rough["summary"]["children"]
+    assert "while the slider moves" in rough["summary"]["children"]
+    assert "n=400" in rough["python"]["code"]
+    assert "family='fitted:2'" in rough["python"]["code"]
+    assert "figure" not in gaps.text  # which waits for the whole answer
+    whole, _ = shown(False)
+    assert whole["took"]["children"].startswith("computed in")
+    assert "Designed: fitted:2" in whole["summary"]["children"]
+    assert shown(True)[0]["summary"] == whole["summary"]  # which is known by now
+    assert [state.n for call, (state, *_) in pool.calls if call is answers.answered] == [300, 400]
+
+
+def test_only_sliders_move(client):
+    controls = {"activation": "relu", "expression": "", "var_a": 0.3, "linked": True, "var_b": 0.7, "data": "mixture"}
+    controls |= {"separation": 8.0, "spread": 8.0, "n": 100, "p": 50, "family": "matched", "kernel": "conjugate"}
+    for changed, moving in (("var_a.value", True), ("family.value", False), ("url.search", False)):
+        found = ask(client, "state.data", controls | {"url": "", "token": ""}, changed).json["response"]
+        assert found["state"]["data"]["moving"] is moving
 
 
 def test_lengths_found_by_one_worker_are_known_to_the_next(monkeypatch):

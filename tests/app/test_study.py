@@ -10,14 +10,16 @@ import pytest
 import torch
 
 import notsodeep as nsd
+from notsodeep.activations import Mixed
 from notsodeep.app import study as explored, study as lengths
 from notsodeep.app.answers import WIDTH, figure_file, network_file, python_of
-from notsodeep.app.state import NAMED, State, checked
+from notsodeep.app.state import FAMILY_NAMES, NAMED, State, checked
 from notsodeep.app.study import Refused, gaps_against_n, look_ahead, samples_of
 from notsodeep.app.uploads import Shelf, read_upload
 from notsodeep.data.sources import standardised
 from notsodeep.errors import NotContractive
-from notsodeep.matching.design import measure
+from notsodeep.kernels.exact.kernels import exact_kernel
+from notsodeep.matching.design import FAMILIES, measure
 from notsodeep.theory.admissible import boundaries
 from notsodeep.theory.scalars import scalars
 
@@ -211,6 +213,54 @@ def test_a_fitted_family(family, most, capsys):
     for ours, theirs in zip(found.design.explicit.layers, space["explicit"].layers, strict=True):
         u = torch.linspace(-3.0, 3.0, 50, dtype=torch.float64)
         torch.testing.assert_close(ours(u), theirs(u), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("kernel", ["conjugate", "tangent"])
+def test_networks_of_several_kinds_and_with_gains(kernel, monkeypatch, tmp_path):
+    """Everything that the page shows or gives away."""
+    pytest.importorskip("dash_mantine_components")
+    from notsodeep.app import answers
+
+    mixed = nsd.Explicit([Mixed(["relu", "tanh", "gelu"]), Mixed(["x", "erf"])], gains=(0.5, 0.0, 2.0)).centred(1.0)
+    monkeypatch.setattr(explored, "designed", lambda *_: ("fitted", mixed, ""))
+    state = State(kernel=kernel, **SMALL)
+    found = study(state, SHELF)
+    assert nsd.relative_gap(
+        *(exact_kernel(net, found.data.x, None, kernel) for net in (found.design.net, mixed))
+    ) == pytest.approx(found.gap, rel=1e-4)
+    names = [trace["name"] for trace in answers.activations(found)["data"]]
+    assert names[1:] == [f"designed, layer {d}, kind {k}" for d, k in ((1, 1), (1, 2), (1, 3), (2, 1), (2, 2))]
+    assert "2 hidden layers, gains in training 0.5, 0, 2" in answers.summary(found)
+    assert figure_file(found).startswith(b"\x89PNG")
+    x = found.data.x[:7].to(torch.float32)
+    torch.testing.assert_close(
+        run_alone(network_file(found, "py"), x, tmp_path), enn(found, 2)(x).detach(), rtol=1e-4, atol=1e-5
+    )
+    assert [point.n for point in gaps_against_n(found)] == [100]
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.errors.NumericsWarning")
+@pytest.mark.parametrize("kernel", ["conjugate", "tangent"])
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "x*tanh(x)"])
+@pytest.mark.parametrize("family", FAMILY_NAMES)
+def test_what_stands_for_a_state_while_a_slider_moves(family, activation, kernel):
+    """Fewer samples and no long search, but the same DEQ; what it says of its own network is true."""
+    state = State(activation=activation, family=family, kernel=kernel, var_a=0.15, n=600, p=100)
+    found = study(state.moving, SHELF)
+    assert len(found.data.x) == 300
+    assert found.design.net == nsd.Implicit(activation, 0.15)
+    exact, designed = (exact_kernel(net, found.data.x, None, kernel) for net in (found.design.net, found.design.explicit))
+    assert nsd.relative_gap(exact, designed) == pytest.approx(found.gap, rel=1e-4, abs=1e-9)
+    assert found.gap < 0.5
+    assert ("until the slider rests" in found.notes.get("family", "")) == (
+        family in FAMILIES and not found.design.family.startswith(family)
+    )
+
+
+def test_a_state_of_few_samples_keeps_them_while_a_slider_moves():
+    assert State(n=150).moving.n == 150
+    assert checked({"family": State(family="fitted").moving.family})[1]  # no link asks for a stand-in
 
 
 def test_the_nearest_of_a_family_without_a_match(studied):

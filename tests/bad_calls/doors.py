@@ -95,6 +95,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "text": lambda: "x*tanh(x)",
     "function": lambda: torch.tanh,
     "var_a": lambda: 0.2,
+    "kinds": lambda: ["tanh", "x"],
     "layers": lambda: ["relu"],
     "in_features": lambda: 3,
     "width": lambda: 4,

@@ -49,6 +49,18 @@ def test_the_table_and_the_files(model, notsodeep, tmp_path):
     assert "(n, 64)" in ran.stdout
 
 
+def test_both_kernels_by_a_family_of_ones_own(model, notsodeep, tmp_path):
+    ran = notsodeep(
+        "compile", str(model), "--data", "digits", "--match", "both", "--family", "matched", "--out", str(tmp_path), "--json"
+    )
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)["certificate"]
+    assert found["match"] == "both"
+    assert max(found["kernel_gap"], found["tangent_gap"]) < 0.01
+    assert nsd.load(tmp_path / "network.safetensors").net.gains == tuple(found["gains"])
+    assert json.loads((tmp_path / "certificate.json").read_text())["certificate"] == found
+
+
 def test_as_json_and_with_distillation(model, notsodeep):
     ran = notsodeep("compile", str(model), "--data", "digits", "--distil", "1", "--json")
     assert ran.returncode == 0, ran.stderr
@@ -60,6 +72,8 @@ def test_as_json_and_with_distillation(model, notsodeep):
     [
         (["--data", "gmm:n=50,p=20"], "takes 64 features"),
         (["--data", "digits", "--family", "cubic"], "no family"),
+        (["--data", "digits", "--family", "quadratic", "--match", "both"], "No quadratic network"),
+        (["--data", "digits", "--match", "ntk"], "'ntk' is not one of 'conjugate', 'tangent', 'both'"),
         (["--data", "digits", "--distil", "-1"], "distil"),
     ],
 )

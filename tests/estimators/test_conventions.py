@@ -12,11 +12,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import notsodeep as nsd
+from notsodeep.activations import Mixed
 from notsodeep.estimators import (
     ESTIMATORS,
     DEQClassifier,
     DEQFeatures,
     ExplicitFeatures,
+    ExplicitRegressor,
     ImplicitKernelClassifier,
     ImplicitKernelRidge,
 )
@@ -33,6 +36,8 @@ VARIANTS = [
     ImplicitKernelClassifier(form="equivalent"),
     ImplicitKernelRidge(kernel="tangent", ridge=1e-3),
     small(DEQClassifier, activation="tanh", epochs=2),
+    small(ExplicitRegressor, family="leaky_relu", match="both", epochs=1),
+    ImplicitKernelRidge(kernel="tangent", net=nsd.Explicit(Mixed(["tanh", "relu"]), gains=(0.5, 2.0))),
 ]
 
 

@@ -6,6 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 import notsodeep as nsd
+from notsodeep.activations import Mixed
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.estimators import ImplicitKernelClassifier, ImplicitKernelRidge
 from notsodeep.kernels.structured.equivalent import equivalent_cross
@@ -23,28 +24,36 @@ def data():
     return X, y
 
 
-def kernels(form, kernel, x, new):
+def kernels(form, kernel, x, new, net=NET):
     """K and k of the package, dense."""
     if form == "exact":
         compute = nsd.conjugate_kernel if kernel == "conjugate" else nsd.tangent_kernel
-        return compute(NET, x, tau0=1.0), compute(NET, new, x, tau0=1.0)
+        return compute(net, x, tau0=1.0), compute(net, new, x, tau0=1.0)
     if form == "sharp":
-        return nsd.sharp_kernel(NET, x, kernel, tau0=1.0).to_dense(), sharp_cross(NET, new, x, kernel, tau0=1.0)
+        return nsd.sharp_kernel(net, x, kernel, tau0=1.0).to_dense(), sharp_cross(net, new, x, kernel, tau0=1.0)
     stats = nsd.MixtureStatistics.from_data(x)
-    return nsd.equivalent_kernel(NET, x, stats, kernel).to_dense(), equivalent_cross(NET, new, x, kernel)
+    return nsd.equivalent_kernel(net, x, stats, kernel).to_dense(), equivalent_cross(net, new, x, kernel)
 
 
+@pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")  # layers are centred at 1, not where samples are
 @pytest.mark.parametrize("kernel", ["conjugate", "tangent"])
 @pytest.mark.parametrize("form", ["exact", "sharp", "equivalent"])
-def test_predictions_are_the_dense_solution(form, kernel, data):
+@pytest.mark.parametrize("net", [None, nsd.Explicit(["gelu", Mixed(["relu", "tanh"])], gains=(0.5, 1.0, 2.0)).centred(1.0)])
+def test_predictions_are_the_dense_solution(net, form, kernel, data):
     X, y = data
-    model = ImplicitKernelRidge(form=form, kernel=kernel, ridge=1e-2).fit(X[:200], y[:200])
+    model = ImplicitKernelRidge(form=form, kernel=kernel, ridge=1e-2, net=net).fit(X[:200], y[:200])
     scale = Standardiser.of(torch.from_numpy(X[:200]))
-    K, k = kernels(form, kernel, *(scale(torch.from_numpy(part)) for part in (X[:200], X[200:])))
+    K, k = kernels(form, kernel, *(scale(torch.from_numpy(part)) for part in (X[:200], X[200:])), net or NET)
     level = 1e-2 * float(K.diagonal().mean())
     targets = torch.from_numpy(y[:200])
     alpha = torch.linalg.solve(K + level * torch.eye(200), targets - targets.mean())
     np.testing.assert_allclose(model.predict(X[200:]), (k @ alpha + targets.mean()).numpy(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("net", ["relu", 3, nsd.activations.Relu()])
+def test_what_is_no_network_is_told_at_fit(net, data):
+    with pytest.raises(ValueError, match="net must be an Explicit or an Implicit"):
+        ImplicitKernelRidge(net=net).fit(*data)
 
 
 @pytest.mark.parametrize("form", ["exact", "sharp"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 import notsodeep as nsd
@@ -15,6 +16,7 @@ from notsodeep.estimators import (
     ExplicitFeatures,
     ExplicitRegressor,
 )
+from notsodeep.estimators.networks import _generator
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,26 @@ def test_the_explicit_one_is_matched_to_the_deq(name, family, digits):
     net, x = nsd.Implicit(name, 0.2), standardised(torch.from_numpy(X))[:400]
     gap = nsd.relative_gap(nsd.conjugate_kernel(net, x, tau0=1.0), nsd.conjugate_kernel(transformer.network_.net, x))
     assert gap < 0.02
+
+
+@pytest.mark.parametrize("family", ["leaky_relu", nsd.matching.Fitted(1)])
+def test_gains_of_both_kernels_show_in_training_alone(family, digits):
+    X, y = digits
+    kinds = [ExplicitClassifier(family=family, match="both", width=48, random_state=0, epochs=k) for k in (0, 1)]
+    start, trained = (clone(kind).fit(X[:300], y[:300]) for kind in kinds)
+    net = start.network_.net
+    assert net.has_gains
+    assert trained.network_.net == net
+    without = nsd.ENN(net.with_gains(None), 64, 48, generator=_generator(0), dtype=torch.float64)
+    x = standardised(torch.from_numpy(X[:300]))
+    torch.testing.assert_close(start.network_.features(x), without(x), rtol=1e-9, atol=1e-9)
+    x, implicit = x[:200], nsd.Implicit("relu", 0.2)
+    assert nsd.relative_gap(nsd.tangent_kernel(implicit, x, tau0=1.0), nsd.tangent_kernel(net, x)) < 0.02
+
+
+def test_equal_samples_are_designed_for_without_them():
+    made = ExplicitFeatures(family="fitted", match="both", width=8, random_state=0).fit(np.ones((20, 4)))
+    assert made.network_.net.has_gains
 
 
 def test_inner_products_of_the_features_approach_the_kernel(digits):
@@ -122,3 +144,16 @@ def test_bad_parameters_are_told_at_fit(options, says, digits):
     X, y = digits
     with pytest.raises(ValueError, match=says):
         DEQClassifier(**options).fit(X[:50], y[:50])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"match": "Both"}, "did you mean 'both'"),
+        ({"family": "fitted:3"}, "fitted:1 and fitted:2"),
+        ({"family": None}, "family"),
+    ],
+)
+def test_a_bad_design_is_told_at_fit(options, says, digits):
+    with pytest.raises(ValueError, match=says):
+        ExplicitFeatures(**options).fit(digits[0][:50])

@@ -7,7 +7,15 @@ import torch
 from torch import Tensor
 
 import notsodeep as nsd
-from tests.kernels.finite_width import FiniteDeq, FiniteExplicit, conjugate, log_log_slope, root_mean_square_gap, tangent
+from tests.kernels.finite_width import (
+    FiniteDeq,
+    FiniteExplicit,
+    Function,
+    conjugate,
+    log_log_slope,
+    root_mean_square_gap,
+    tangent,
+)
 
 VAR_A, VAR_B = 0.2, 0.8
 N, P = 5, 6
@@ -28,10 +36,19 @@ def _centred_relu(u: Tensor) -> Tensor:
     return torch.relu(u) - math.sqrt(tau2 / (2.0 * math.pi))
 
 
+def _halves(one: Function, other: Function) -> Function:
+    """Every second unit of another kind."""
+    return lambda u: torch.cat([one(u[:, ::2]), other(u[:, 1::2])], dim=1)
+
+
 NETWORKS = {
     "tanh": (nsd.Implicit("tanh", VAR_A, VAR_B), lambda m, seed: FiniteDeq(torch.tanh, VAR_A, VAR_B, P, m, seed)),
     "relu": (nsd.Implicit("relu", VAR_A, VAR_B), lambda m, seed: FiniteDeq(_centred_relu, VAR_A, VAR_B, P, m, seed)),
     "explicit": (nsd.Explicit(["relu", "tanh"]), lambda m, seed: FiniteExplicit([torch.relu, torch.tanh], P, m, seed)),
+    "several kinds": (
+        nsd.Explicit([nsd.activations.Mixed(["relu", "sin"]), nsd.activations.Mixed(["tanh", "x"])]),
+        lambda m, seed: FiniteExplicit([_halves(torch.relu, torch.sin), _halves(torch.tanh, lambda u: u)], P, m, seed),
+    ),
 }
 
 

@@ -1,5 +1,6 @@
 """compile_deq: the explicit network, its design and its certificate."""
 
+import dataclasses
 import json
 import sys
 
@@ -93,6 +94,40 @@ def test_the_linear_response_beats_random_weights(digits, trained_deq, monkeypat
     assert aligned < 0.7 * nsd.compile_deq(deq, x).certificate.output_error
 
 
+def test_gains_of_both_kernels_change_training_and_no_answer(digits, trained_deq):
+    """Also where weights are not drawn: the linear response, the readout."""
+    x, rest = digits[0][:900], digits[0][900:950]
+    plain, both = (nsd.compile_deq(trained_deq, x, family="matched", match=match) for match in ("conjugate", "both"))
+    assert both.design.explicit.with_gains(None) == plain.design.explicit
+    torch.testing.assert_close(both.network(rest), plain.network(rest), rtol=1e-4, atol=1e-4)
+    assert both.network.net.gains == both.certificate.gains != (1.0, 1.0)
+    assert both.certificate.kernel_gap == both.design.measured.gap == pytest.approx(plain.certificate.kernel_gap)
+    assert both.certificate.tangent_gap == both.design.measured_tangent.gap < 0.1
+    for word in ("exact conjugate kernel, 900", "exact tangent kernel, 900", "gains in training"):
+        assert word in both.summary()
+    assert (plain.certificate.match, plain.certificate.tangent_gap) == ("conjugate", None)
+    assert "gains" not in plain.summary()
+    json.dumps(both.certificate.to_dict())
+
+
+def test_the_tangent_kernel_alone(digits):
+    compiled = nsd.compile_deq(random_deq("tanh", width=32), digits[0][:300], family=nsd.matching.Fitted(1), match="tangent")
+    assert compiled.certificate.match == compiled.design.match == "tangent"
+    assert compiled.certificate.kernel_gap < 2e-3
+    assert "exact tangent kernel, 150 of 300" in compiled.summary()
+
+
+def test_a_layer_that_is_frozen_stays_while_distilling(digits, monkeypatch):
+    x, designed = digits[0][:200], nsd.design
+    frozen = nsd.Explicit(["relu", "tanh"], gains=(1.0, 0.0, 2.0))
+    made = lambda *args, **options: dataclasses.replace(designed(*args, **options), explicit=frozen)  # noqa: E731
+    monkeypatch.setattr("notsodeep.models.compile.design", made)
+    networks = [nsd.compile_deq(random_deq(width=32), x, family="matched", distil=k, progress=False).network for k in (0, 2)]
+    first, second = zip(*(network.weights for network in networks), strict=True)
+    assert not torch.equal(*first)
+    assert torch.equal(*second)
+
+
 def test_regression_targets(digits):
     x, _ = digits
     target = torch.sin(x[:, 10:13].sum(1) * 3)
@@ -109,7 +144,7 @@ def test_numpy_and_json(digits):
     assert record["samples"] == 300
     assert record["measured_speedup"] == pytest.approx(compiled.certificate.measured_speedup)
     text = compiled.summary()
-    for word in ("exact kernel, 150 of 300 samples", "accuracy, ridge readout", "MFLOP", "faster", "alpha1"):
+    for word in ("exact conjugate kernel, 150 of 300 samples", "accuracy, ridge readout", "MFLOP", "faster", "alpha1"):
         assert word in text
 
 
@@ -170,6 +205,7 @@ def test_data_of_another_scale_is_pointed_out(digits):
         (lambda x: nsd.compile_deq(random_deq(out_features=None), x, distil=2), "readout"),
         (lambda x: nsd.compile_deq(random_deq(), x, distil=-1), "epochs"),
         (lambda x: nsd.compile_deq(random_deq(), x, family="spline"), "family"),
+        (lambda x: nsd.compile_deq(random_deq(), x, match="Both"), "did you mean 'both'"),
         (lambda x: nsd.compile_deq(nsd.models.to_deq(torch.nn.Sequential(torch.nn.Linear(64, 3))), x), "to_explicit"),
         (lambda x: nsd.compile_deq(nsd.ENN(nsd.Explicit("relu"), 64, 8), x), "takes a DEQ"),
         (lambda x: nsd.compile_deq(random_deq(), x * torch.nan), "NaN"),

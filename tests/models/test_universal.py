@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import notsodeep as nsd
+from notsodeep.activations import Mixed
 
 
 def draw(n=9, p=5, dtype=torch.float64):
@@ -70,10 +71,13 @@ def test_back_gives_the_modules_people_know():
 
 
 @pytest.mark.parametrize("out_features", [None, 3])
-def test_an_explicit_network_of_the_theory(out_features):
-    net = nsd.Explicit(["relu", "tanh"]).centred(1.0)
+@pytest.mark.parametrize("layers", [["relu", "tanh"], ["relu", Mixed(["tanh", "relu"])], [Mixed(["x", "gelu", "sin"]), "tanh"]])
+def test_an_explicit_network_of_the_theory(layers, out_features):
+    net = nsd.Explicit(layers, gains=(1.0, 0.5, 2.0)).centred(1.0)
     enn = nsd.ENN(net, 5, (8, 9), out_features, dtype=torch.float64, bias=True, readout_bias=out_features is not None)
-    torch.testing.assert_close(nsd.models.to_deq(enn)(draw()), enn(draw()), rtol=1e-12, atol=1e-13)
+    deq = nsd.models.to_deq(enn)
+    for same in (deq, nsd.models.to_explicit(deq), nsd.models.to_deq(nsd.models.to_explicit(deq))):
+        torch.testing.assert_close(same(draw()), enn(draw()), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -12,7 +12,7 @@ from torch import Tensor
 from notsodeep.activations.base import Activation
 from notsodeep.activations.combination import combined
 from notsodeep.activations.registry import ActivationLike, activation
-from notsodeep.arguments import shown
+from notsodeep.arguments import count, shown
 from notsodeep.errors import BadInput
 
 
@@ -27,15 +27,18 @@ class Mixed:
         kinds: The activations φ_1 … φ_r, at least two: names, `Activation`s or torch callables.
 
     Raises:
-        BadInput: Fewer than two kinds, or an unknown activation.
+        BadInput: Fewer than two kinds, an unknown activation, or a `Mixed` within.
     """
 
     kinds: tuple[Activation, ...]
 
     def __init__(self, kinds: Iterable[ActivationLike]) -> None:
-        given = list(kinds) if isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor) else []
+        several = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor) and getattr(kinds, "ndim", 1) > 0
+        given = list(kinds) if several else []
         if len(given) < 2:
             raise BadInput(f"Mixed takes two or more activations, as in Mixed(['tanh', 'x']); got {shown(kinds)}.")
+        if any(isinstance(kind, Mixed) for kind in given):
+            raise BadInput(f"A kind of units is one activation, got {shown(kinds)}; list all kinds in one Mixed.")
         object.__setattr__(self, "kinds", tuple(activation(kind) for kind in given))
 
     def shares(self, width: int) -> list[int]:
@@ -47,10 +50,11 @@ class Mixed:
         Raises:
             BadInput: There are fewer units than kinds.
         """
-        if width < len(self.kinds):
-            raise BadInput(f"A layer of {len(self.kinds)} kinds of units needs as many units, got width {width}.")
-        each, more = divmod(width, len(self.kinds))
-        return [each + (q < more) for q in range(len(self.kinds))]
+        kinds = len(self.kinds)
+        if count(width, "width") < kinds:
+            raise BadInput(f"A layer of {kinds} kinds of units needs a unit of each: width {kinds} or more, got width {width}.")
+        each, more = divmod(width, kinds)
+        return [each + (q < more) for q in range(kinds)]
 
     def scales(self, width: int) -> list[float]:
         """√(m/(r m_q)) of each kind, m_q its units: 1 where r divides m."""

@@ -105,6 +105,8 @@ def summary(study: Study) -> str:
     """The study in two sentences."""
     design, depth = study.design, study.design.explicit.depth
     layers = f"{depth} hidden layer{'s' * (depth > 1)}"
+    if design.explicit.has_gains:
+        layers += f", gains in training {', '.join(f'{gain:.3g}' for gain in design.explicit.gains)}"
     return (
         f"{design.net.phi} DEQ on {study.data.description}. Designed: {design.family}, {layers}; "
         f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g}, "

@@ -34,9 +34,14 @@ class Explorer:
         self._lock = threading.Lock()
         self._ahead = Future[Lengths]()
 
-    def answer(self, state: State, gone: Gone) -> Answer:
-        """The study of a state as the page shows it, computed once for all visitors. Failures are not kept."""
+    def answer(self, state: State, gone: Gone, moving: bool = False) -> Answer:
+        """The study of a state as the page shows it, computed once for all visitors. Failures are not kept.
+
+        While a slider is `moving` it is that of `state.moving`, unless the whole one is known.
+        """
         with self._lock:
+            if moving and state not in self._answers:
+                state = state.moving
             known = self._answers.get(state)
             if known is not None:
                 self._answers.move_to_end(state)
@@ -51,7 +56,8 @@ class Explorer:
             while len(self._answers) > _ANSWERS:
                 self._answers.popitem(last=False)
         self._learn(news)
-        self._look_ahead(state, sent, answer)
+        if not moving:
+            self._look_ahead(state, sent, answer)
         return answer
 
     def gaps(self, state: State, gone: Gone) -> list[GapPoint]:

@@ -45,6 +45,8 @@ def page() -> Any:
             [
                 dcc.Location(id="url", refresh=False),
                 dcc.Store(id="state"),
+                dcc.Store(id="asked"),
+                dcc.Store(id="asking", data=False),
                 dcc.Store(id="token", data=""),
                 dcc.Store(id="sent"),
                 dcc.Download(id="file"),

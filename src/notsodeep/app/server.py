@@ -35,6 +35,20 @@ _SENT = """function(contents, name) {
     if (size <= MOST) return [{name: name, contents: contents}, "…", null];
     return [same, `'${name}' has ${size} bytes; at most MOST (${MOST / 2 ** 20} MiB) are taken. Use a part of it.`, null];
 }"""
+_REST = 300  # milliseconds without a move after which a slider rests
+_ASKED = """function(state, asking) {
+    const same = dash_clientside.no_update, answered = dash_clientside.callback_context.triggered_id === "asking";
+    clearTimeout(window.resting);
+    if (!state) return same;
+    const rested = () => dash_clientside.set_props("state", {data: {...state, moving: false}});
+    if (state.moving) window.resting = setTimeout(rested, REST);
+    if (state.moving && asking || answered && (!state.moving || state.query === window.asked)) return same;
+    window.asked = state.query;
+    return state;
+}"""
+"""While a slider moves, a state is asked for when the answer before it has come: a new question would have that dropped, and
+nothing be seen. The state that it rests at is asked for at once, as a whole."""
+_ROUGHLY = " That is rough, while the slider moves: of fewer samples, and without a fit."
 _DERIVED = ("activation", "expression", "linked", "var_b")  # controls that are not a field of a state as they are
 
 
@@ -78,7 +92,15 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
         linked = ctx.triggered_id in (None, "url")
         given = dict(zip(FIELDS, chosen, strict=True))
         choice = _Choice.of_link(explorer, search or "") if linked else _Choice.of_controls(explorer, given, token)
-        return choice.outputs((before or {}).get("page") or secrets.token_hex(8))
+        return choice.outputs((before or {}).get("page") or secrets.token_hex(8), moving=ctx.triggered_id in RANGES)
+
+    app.clientside_callback(
+        _ASKED.replace("REST", str(_REST)),
+        Output("asked", "data"),
+        Input("state", "data"),
+        Input("asking", "data"),
+        prevent_initial_call=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -112,14 +134,14 @@ class _Choice:
             given["var_b"] = _one_less(given["var_a"])
         return cls(state, given, wrong, rows, most, kept=bool(wrong))
 
-    def outputs(self, page: str) -> tuple[Any, ...]:
-        """The outputs of the callback, in its order."""
+    def outputs(self, page: str, moving: bool = False) -> tuple[Any, ...]:
+        """The outputs of the callback, in its order; `moving` says that a slider was moved just now."""
         given, query = self.given, self.state.query
         here = {name: text for name, text in self.wrong.items() if name in MESSAGES}
         mixture = SHOWN if given["data"] == "mixture" else HIDDEN
         numbers = self._numbers()
         return (
-            {"query": query, "wrong": here, "kept": self.kept, "page": page},
+            {"query": query, "wrong": here, "kept": self.kept, "page": page, "moving": moving and not self.kept},
             no_update if self.kept else query,
             no_update if self.kept else self.state.upload,
             *(given[name] for name in FIELDS),
@@ -223,9 +245,9 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         Output("results", "style"),
         Output("upload-read", "children"),
         *[Output(f"{name}-message", "children") for name in MESSAGES if name != "link"],
-        Input("state", "data"),
+        Input("asked", "data"),
         prevent_initial_call=True,
-        running=[(Output("busy", "style"), SHOWN, HIDDEN)],
+        running=[(Output("busy", "style"), SHOWN, HIDDEN), (Output("asking", "data"), True, False)],
     )
     def answer(given: dict[str, Any]) -> tuple[Any, ...]:
         state, _ = parse(given["query"])
@@ -237,7 +259,8 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         if given.get("kept"):
             return refused_as("Correct the choices marked at the controls.")
         try:
-            shown = explorer.answer(state, visits.gone(request.environ, given.get("page", ""), "answer"))
+            gone = visits.gone(request.environ, given.get("page", ""), "answer")
+            shown = explorer.answer(state, gone, moving=bool(given.get("moving")))
         except Departed:
             raise PreventUpdate from None
         except Refused as refused:
@@ -249,9 +272,10 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         found, held = shown.study, explorer.shelf.get(state.upload)
         read = "" if held is None else f"Read: {held.description}."
         messages |= {name: text for name, text in found.notes.items() if not messages[name]}
-        python = python_of(state, held, found.design.family, nearest="family" in found.notes)
-        took = f"computed in {1e3 * found.seconds:.0f} ms"
-        seen = (*shown.figures, shown.table, shown.summary, python, took)
+        roughly = found.state != state
+        python = python_of(state, held, "" if roughly else found.design.family, nearest="family" in found.notes)
+        took = f"{'roughly ' * roughly}computed in {1e3 * found.seconds:.0f} ms"
+        seen = (*shown.figures, shown.table, shown.summary + _ROUGHLY * roughly, python, took)
         return (*seen, "", HIDDEN, {}, read, *messages.values())
 
 
@@ -259,11 +283,11 @@ def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
     """The gap against n, in a request of its own: the rest does not wait for it."""
 
     @app.callback(
-        Output("gaps", "figure"), Output("gaps-caption", "children"), Input("state", "data"), prevent_initial_call=True
+        Output("gaps", "figure"), Output("gaps-caption", "children"), Input("asked", "data"), prevent_initial_call=True
     )
     def gaps(given: dict[str, Any]) -> tuple[Any, Any]:
         state, _ = parse(given["query"])
-        if given.get("kept"):
+        if given.get("kept") or given.get("moving"):
             return no_update, no_update
         try:
             points = explorer.gaps(state, visits.gone(request.environ, given.get("page", ""), "gaps"))

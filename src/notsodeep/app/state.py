@@ -20,6 +20,9 @@ NAMED = (
 )  # fmt: skip
 DATA = {"mixture": "Gaussian mixture", "digits": "digits", "mnist": "MNIST", "upload": "your file"}
 FAMILY_NAMES = ("matched", "fitted", "fitted:2", *FAMILIES, "hermite")
+QUICK = "quick"
+"""The family that stands for one that takes long to search while a slider moves; no link and no control asks for it."""
+_MOST_MOVING, TERMS_MOVING = 300, 8
 KERNELS = {"conjugate": "CK", "tangent": "NTK"}
 _loaded = lru_cache(maxsize=8)(load)
 
@@ -75,6 +78,16 @@ class State:
         if self.data == "mixture":
             return f"gmm:n={self.n},p={self.p},separation={self.separation:g},spread={self.spread:g}"
         return f"{self.data}:n={self.n}"
+
+    @property
+    def moving(self) -> State:
+        """What is computed in its place while a slider moves: at most 300 samples, and no search for a network that takes long.
+
+        In place of a fit, and of the nearest network of a family without a match, stands `QUICK`; Hermite series have 8 terms.
+        """
+        terms = f"{self.family}:{TERMS_MOVING}"
+        family = terms if self.family in ("matched", "hermite") else f"{QUICK}:{self.family}"
+        return replace(self, n=min(self.n, _MOST_MOVING), family=family)
 
     def dataset(self) -> Dataset:
         """The samples; not for uploads."""

@@ -12,6 +12,7 @@ from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
 from notsodeep.cli.train import Task, load_task
 from notsodeep.errors import BadInput
+from notsodeep.kernels.names import Match
 from notsodeep.models.compile import Compiled, compile_deq
 from notsodeep.models.deq import DEQ
 from notsodeep.models.files.save import load, save
@@ -26,6 +27,7 @@ def compile_command(
     data: options.Data = "digits",
     labels: options.Labels = None,
     family: options.Family = "auto",
+    match: Annotated[Match, options.MATCH] = Match.CONJUGATE,
     width: Annotated[int | None, typer.Option(help="Units of the explicit network. [default: the DEQ's]")] = None,
     distil: Annotated[int, typer.Option(help="Epochs of training on the DEQ's answers.")] = 0,
     seed: options.Seed = 0,
@@ -36,6 +38,7 @@ def compile_command(
     as_json: options.Json = False,
 ) -> None:
     """Turn a DEQ into an explicit network on data like its own, with a certificate of what was kept."""
+    wanted: dict[str, Any] = {"family": family, "match": match, "width": width}
     if out is not None and out.exists() and not out.is_dir():
         raise BadInput(f"{str(out)!r} is a file; --out names a folder.")
     with working("reading the network and the data") as say:
@@ -46,10 +49,10 @@ def compile_command(
         _check_shape(deq, task, model, data)
         say("compiling")
         if not distil:
-            compiled = compile_deq(deq, task.x, task.y, family=family, width=width)
+            compiled = compile_deq(deq, task.x, task.y, **wanted)
     if distil:  # shows a bar of its own
         with noted():
-            compiled = compile_deq(deq, task.x, task.y, family=family, width=width, distil=distil)
+            compiled = compile_deq(deq, task.x, task.y, **wanted, distil=distil)
     with working("judging it on the test data") as say:
         test = _test(deq, compiled, task)
         record = {"data": task.description, "explicit": f"{compiled.network.net}", "test": test}

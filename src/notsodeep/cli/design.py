@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import typer
 
 from notsodeep.cli import options
 from notsodeep.cli.program import app, out as stdout, print_json, working
@@ -28,7 +27,7 @@ def design_command(
     data: options.Data = "digits",
     labels: options.Labels = None,
     family: options.Family = "auto",
-    match: Annotated[Match, typer.Option(help="The kernel that must agree, or both.")] = Match.CONJUGATE,
+    match: Annotated[Match, options.MATCH] = Match.CONJUGATE,
     tau0: options.Tau0 = None,
     standardise: options.Standardise = None,
     as_json: options.Json = False,

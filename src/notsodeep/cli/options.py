@@ -31,6 +31,7 @@ Family = Annotated[
         "or hermite:TERMS."
     ),
 ]
+MATCH = typer.Option(help="The kernel that must agree, or both: gains of the layers then match the tangent one.")
 
 Data = Annotated[
     str,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import choice
+from notsodeep.arguments import choice, instance
 from notsodeep.data.targets import regression_targets
 from notsodeep.estimators.base import Classifies, Learner, Regresses, radius, ridges
 from notsodeep.kernels.exact.kernels import exact_kernel
@@ -19,7 +19,7 @@ from notsodeep.kernels.structured.sharp import sharp_cross, sharp_kernel
 from notsodeep.linalg.low_rank import LowRankPlusDiagonal
 from notsodeep.linalg.ridge import kernel_ridge
 from notsodeep.models.training.readout import in_batches
-from notsodeep.theory.architecture import Implicit
+from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.statistics import MixtureStatistics
 
 Gram = Tensor | LowRankPlusDiagonal
@@ -29,8 +29,8 @@ Gram = Tensor | LowRankPlusDiagonal
 class _Form:
     """Functions for the kernel of x with itself and of new samples with x, centred at τ0 of x."""
 
-    square: Callable[[Implicit, Tensor, str, float], Gram]
-    cross: Callable[[Implicit, Tensor, Tensor, str, float], Tensor]
+    square: Callable[[Network, Tensor, str, float], Gram]
+    cross: Callable[[Network, Tensor, Tensor, str, float], Tensor]
 
 
 _FORMS = {
@@ -57,20 +57,27 @@ class _KernelRidge(Learner):
     form: str = "exact"
     ridge: float | None = None
     standardise: bool = True
+    net: Any = None
 
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         choice(self.form, "form", _FORMS)
         as_kernel(self.kernel, OF_OUTPUTS)
         targets = regression_targets(y, outputs).to(x.dtype)
         self.tau0_ = radius(x)
-        gram = _FORMS[self.form].square(self._implicit(), x, self.kernel, self.tau0_)
+        gram = _FORMS[self.form].square(self._network(), x, self.kernel, self.tau0_)
         alpha, self.ridge_ = kernel_ridge(gram, targets - targets.mean(0), ridges(self.ridge))
         self.X_fit_, self.dual_coef_, self.intercept_ = (part.numpy() for part in (x, alpha, targets.mean(0)))
 
     def _outputs(self, x: Tensor) -> Tensor:
         old, alpha, mean = (torch.from_numpy(part).to(x) for part in (self.X_fit_, self.dual_coef_, self.intercept_))
-        cross, net = _FORMS[self.form].cross, self._implicit()
+        cross, net = _FORMS[self.form].cross, self._network()
         return in_batches(lambda rows: cross(net, rows, old, self.kernel, self.tau0_) @ alpha + mean, x)
+
+    def _network(self) -> Network:
+        if self.net is None:
+            return self._implicit()
+        instance(self.net, (Implicit, Explicit), "net", "an Explicit or an Implicit network, or None")
+        return cast(Network, self.net)
 
 
 class ImplicitKernelRidge(Regresses, _KernelRidge):
@@ -86,6 +93,8 @@ class ImplicitKernelRidge(Regresses, _KernelRidge):
         form: "exact", "sharp" (see `sharp_kernel`) or "equivalent" (see `equivalent_kernel`).
         ridge: λ relative to the mean diagonal of K; None takes the one of the smallest leave-one-out error.
         standardise: Whether to centre X and divide it by its root mean square norm.
+        net: An `Implicit` or an `Explicit` whose kernel is taken in place of that of activation, var_a and var_b: that of a
+            design, with gains, with layers of several kinds of units.
     """
 
 
@@ -93,5 +102,5 @@ class ImplicitKernelClassifier(Classifies, _KernelRidge):
     """Classify by kernel ridge regression on one-hot classes, with the kernel of an infinitely wide DEQ.
 
     Args:
-        activation, var_a, var_b, kernel, form, ridge, standardise: As in `ImplicitKernelRidge`.
+        activation, var_a, var_b, kernel, form, ridge, standardise, net: As in `ImplicitKernelRidge`.
     """

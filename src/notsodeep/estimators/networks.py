@@ -12,9 +12,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_random_state
 from torch import Tensor, nn
 
-from notsodeep.arguments import count, instance, positive
+from notsodeep.arguments import count, positive
 from notsodeep.estimators.base import Classifies, Learner, Regresses, Standardised, radius, ridges
+from notsodeep.kernels.names import Match, as_match
 from notsodeep.matching.design import design
+from notsodeep.matching.fitted import Fitted
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.training.fit import fit as train
@@ -43,10 +45,11 @@ class _Deq(_Built):
 
 @dataclass(eq=False, repr=False)
 class _Matched(_Built):
-    family: str = "matched"
+    family: Any = "matched"
+    match: str = "conjugate"
 
     def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
-        bias, net = outputs is not None, _design(self._implicit(), self.family, x)
+        bias, net = outputs is not None, _design(self._implicit(), self.family, as_match(self.match), x)
         return ENN(net, x.shape[1], self.width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype)
 
 
@@ -114,6 +117,8 @@ class ExplicitClassifier(Classifies, _Matched, _Network):
         width, ridge, epochs, rate, batch_size, standardise, random_state: As in `DEQClassifier`.
         family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the data,
             which takes a second or two longer.
+        match: The kernel that must agree, "conjugate", "tangent" or "both", as in `design`: of both, gains of the layers match
+            the tangent one, which counts where `epochs` of training follow.
     """
 
 
@@ -124,7 +129,7 @@ class ExplicitRegressor(Regresses, _Matched, _Network):
     Args:
         activation, var_a, var_b: φ, σ_a² and σ_b² of the DEQ, as in `DEQClassifier`.
         width, ridge, epochs, rate, batch_size, standardise, random_state: As in `DEQClassifier`.
-        family: The family of the explicit network, as in `ExplicitClassifier`.
+        family, match: As in `ExplicitClassifier`.
     """
 
 
@@ -174,23 +179,23 @@ class ExplicitFeatures(_Matched, _Features):
     Args:
         activation, var_a, var_b: φ, σ_a² and σ_b² of the DEQ, as in `DEQFeatures`.
         width, standardise, random_state: As in `DEQFeatures`.
-        family: The family of the explicit network, as in `design`: "matched", or "auto" for the nearest on the data,
-            which takes a second or two longer.
+        family, match: As in `ExplicitClassifier`.
     """
 
 
-def _design(net: Implicit, family: str, x: Tensor) -> Explicit:
-    instance(family, str, "family", "a word, as in design(family='matched')")  # the cache needs hashable arguments
-    known = None if family.startswith(("auto", "fitted")) else _design_by_radius(net, family, radius(x))
-    if known is not None:
-        return known
-    return design(net, x=x[:_TRIAL_SAMPLES], tau0=radius(x), family=family).explicit
+def _design(net: Implicit, family: str | Fitted, match: Match, x: Tensor) -> Explicit:
+    if isinstance(family, str) and not family.startswith(("auto", "fitted")) and match is not Match.BOTH:
+        known = _design_by_radius(net, family, match, radius(x))
+        if known is not None:
+            return known
+    some = x[:_TRIAL_SAMPLES] if bool(x.any()) else None  # equal samples, centred, have nothing to fit to
+    return design(net, x=some, tau0=radius(x), family=family, match=match).explicit
 
 
 @lru_cache(maxsize=256)
-def _design_by_radius(net: Implicit, family: str, tau0: float) -> Explicit | None:
+def _design_by_radius(net: Implicit, family: str, match: Match, tau0: float) -> Explicit | None:
     """The design if it depends on τ0 alone, for cross-validation; the length of a Hermite design depends on the data."""
-    found = design(net, tau0=tau0, family=family)
+    found = design(net, tau0=tau0, family=family, match=match)
     return None if found.family.startswith("hermite") and ":" not in family else found.explicit
 
 

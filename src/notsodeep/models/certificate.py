@@ -31,9 +31,9 @@ class Certificate:
     """
 
     kernel_gap: float
-    """‖G* − G‖/‖G*‖ of the exact infinite-width kernels"""
+    """‖G* − G‖/‖G*‖ of the exact infinite-width kernels: the conjugate ones, unless only the tangent one was matched"""
     kernel_samples: int
-    """samples that `kernel_gap` was measured on"""
+    """samples that the kernels were measured on"""
     samples: int
     """samples given"""
     scalars: tuple[Comparison, ...]
@@ -50,6 +50,12 @@ class Certificate:
     """time of the explicit network for a batch"""
     batch: int
     """samples of a timed batch"""
+    match: str = "conjugate"
+    """the kernel that was matched, "conjugate", "tangent" or "both\""""
+    tangent_gap: float | None = None
+    """as `kernel_gap`, of the tangent kernels, where both kernels were matched"""
+    gains: tuple[float, ...] = ()
+    """of the explicit network's layers and its readout: how fast they train"""
     trained: bool = False
     """whether the DEQ's hidden weights were trained"""
     distilled_epochs: int = 0
@@ -81,9 +87,14 @@ class Certificate:
         table = Table("", "DEQ", "explicit", "kept", box=box.SIMPLE_HEAD)
         for column in table.columns[1:]:
             column.justify = "right"
-        table.add_row(f"exact kernel, {of} samples", "", "", f"gap {self.kernel_gap:.1e}")
+        kernel = "tangent" if self.match == "tangent" else "conjugate"
+        table.add_row(f"exact {kernel} kernel, {of} samples", "", "", f"gap {self.kernel_gap:.1e}")
         for c in self.scalars:
             table.add_row(f"  {c.name}", f"{c.target:.6f}", f"{c.reached:.6f}", f"gap {c.gap:.1e}")
+        if self.tangent_gap is not None:
+            table.add_row(f"exact tangent kernel, {of} samples", "", "", f"gap {self.tangent_gap:.1e}")
+        if any(gain != 1.0 for gain in self.gains):
+            table.add_row("gains in training", "", ", ".join(f"{gain:.4g}" for gain in self.gains), "")
         if self.output_error is not None:
             table.add_row(f"outputs, {self.held_out} held-out samples", "", "", f"error {self.output_error:.1%}")
         if self.agreement is not None:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,11 +20,13 @@ from notsodeep.arrays import Array, module_input, samples
 from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
 from notsodeep.gaussian.moments import moments_at
+from notsodeep.kernels.names import Match
 from notsodeep.matching.design import design
+from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
-from notsodeep.models.enn import ENN
+from notsodeep.models.enn import ENN, assign
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
@@ -68,7 +71,8 @@ def compile_deq(
     x: Array,
     y: Array | None = None,
     *,
-    family: str = "auto",
+    family: str | Fitted = "auto",
+    match: Match | str = Match.CONJUGATE,
     width: int | None = None,
     distil: int = 0,
     progress: bool = True,
@@ -89,6 +93,8 @@ def compile_deq(
         x: Samples, (n, p).
         y: Classes (n,), or real numbers (n,) or (n, K), to compare both networks on.
         family: The family of the activations, as in `design`.
+        match: The kernel that must agree, "conjugate", "tangent" or "both". Of both, gains of the layers match the tangent one:
+            they change how the network trains, never what it computes.
         width: Units per layer; None takes the DEQ's.
         distil: Epochs of training on the DEQ's outputs.
         progress: Show a progress bar while distilling.
@@ -98,7 +104,8 @@ def compile_deq(
         The network, its design and its certificate.
 
     Raises:
-        BadInput: `deq` is not a DEQ of an `Implicit`, has no readout to distil, or x or y do not fit.
+        BadInput: `deq` is not a DEQ of an `Implicit`, has no readout to distil, x or y do not fit, or there is no such family
+            or match.
         NoMatch: The chosen family has no network with the DEQ's kernel.
         NotConverged: An equilibrium of the DEQ was not found.
     """
@@ -115,7 +122,7 @@ def compile_deq(
     assert draw is not None
     changed = deq.changed()
     trained = not changed.isdisjoint({"A", "B", "bias", "variances"})
-    found, notes = _design(deq, rows, family, trained)
+    found, notes = _design(deq, rows, trained, family=family, match=match)
     network = ENN(
         found.explicit,
         deq.in_features,
@@ -141,20 +148,20 @@ def compile_deq(
     return Compiled(network, found, certificate)
 
 
-def _design(deq: DEQ, x: Tensor, family: str, trained: bool) -> tuple[Design, list[str]]:
+def _design(deq: DEQ, x: Tensor, trained: bool, **wanted: Any) -> tuple[Design, list[str]]:
     """The design for the present variances of the DEQ at the data's τ0, and notes on it."""
     net, radius, notes = deq.net, root_mean_square_norm(x), []
     assert isinstance(net, Implicit)
     if not trained:
-        found = design(net, x=x, tau0=radius, family=family)
+        found = design(net, x=x, tau0=radius, **wanted)
     else:
         with warnings.catch_warnings():
             # These warnings are about random weights; whether a trained A contracts, its own solver finds out.
             warnings.simplefilter("ignore", NumericsWarning)
             try:
-                found = design(_present(deq, net), x=x, tau0=radius, family=family)
+                found = design(_present(deq, net), x=x, tau0=radius, **wanted)
             except (NoMatch, NotContractive) as error:
-                found = design(net, x=x, tau0=radius, family=family)
+                found = design(net, x=x, tau0=radius, **wanted)
                 notes.append(f"Designed for {net}, the DEQ before training: there is no design for it as it is now. {error}")
     offsets = [float(moments_at(net.phi, net.deviation(t)).mean) for t in (deq.tau0, radius)]
     if net.centre and abs(offsets[0] - offsets[1]) > 0.05 * found.target.gamma:
@@ -259,6 +266,9 @@ class _Twins:
             kernel_samples=measured.samples,
             samples=len(x),
             scalars=found.comparisons,
+            match=found.match,
+            tangent_gap=None if found.measured_tangent is None else found.measured_tangent.gap,
+            gains=network.net.gains,
             evaluations=evaluations,
             deq_flops=deq.flops(evaluations),
             explicit_flops=network.flops(),
@@ -300,6 +310,6 @@ def _start_from_linear_response(network: ENN, deq: DEQ, x: Tensor, tau0: float) 
     system = torch.eye(deq.width, dtype=torch.float64, device=x.device) - (weight * slopes).double()
     response = torch.linalg.solve(system, (deq.B * deq.scales()[1]).double())
     reached = functional.linear(x.double(), response).square().mean().sqrt()
-    network.weights[0].copy_(response * (tau0 / reached))
-    for later in network.weights[1:]:
-        later.copy_(math.sqrt(later.shape[1]) * torch.eye(*later.shape))
+    assign(network, 0, response * (tau0 / reached))
+    for number, later in enumerate(network.weights[1:], start=1):
+        assign(network, number, math.sqrt(later.shape[1]) * torch.eye(*later.shape))

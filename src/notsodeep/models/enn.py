@@ -124,6 +124,12 @@ class ENN(nn.Module):
         return f"{self.net}, in_features={self.in_features}, width={widths}, out_features={self.out_features}"
 
 
+@torch.no_grad()
+def assign(network: ENN, layer: int, weight: Tensor) -> None:
+    """Make g_l W_l of the hidden layer with this number, from 0, equal to `weight`."""
+    network.weights[layer].copy_(_without(network.net.gains[layer], weight))
+
+
 @dataclass(frozen=True, eq=False)
 class Draw:
     """Generator, device and dtype of new weights."""
@@ -172,7 +178,7 @@ class Readout(nn.Module):
     def assign(self, weight: Tensor, bias: Tensor | None) -> None:
         """Make it out = weight·z (+ bias)."""
         assert self.weight is not None
-        self.weight.copy_(weight if self.gain == 0.0 else weight / self.gain)
+        self.weight.copy_(_without(self.gain, weight))
         if self.bias is not None and bias is not None:
             self.bias.copy_(bias)
 
@@ -186,6 +192,11 @@ class Readout(nn.Module):
 def _gained(weight: Tensor, gain: float) -> Tensor:
     """gain·weight; the weights of a frozen layer, of gain 0, as they are."""
     return weight if gain in (0.0, 1.0) else gain * weight
+
+
+def _without(gain: float, weight: Tensor) -> Tensor:
+    """The parameter of which `_gained` makes `weight`."""
+    return weight if gain in (0.0, 1.0) else weight / gain
 
 
 def _scaled(fresh: Tensor, factor: float) -> Tensor:

@@ -143,7 +143,7 @@ def _of_sequential(network: nn.Module) -> Iterator[_Layer]:
     for place, layer in layers:
         if isinstance(layer, nn.Linear):
             if layer.in_features != width:
-                raise BadInput(f"Units {place} takes {layer.in_features} features, the layer before it gives {width}.")
+                raise BadInput(f"Layer {place} takes {layer.in_features} features, the layer before it gives {width}.")
             if pending is not None:
                 yield _Layer(pending.weight, pending.bias, Linear(), width)
             pending, width = layer, layer.out_features
@@ -168,7 +168,7 @@ def _flat(network: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
             yield place, layer
         elif not isinstance(layer, _IDENTITIES):
             raise BadInput(
-                f"Units {place}, {layer}, cannot be written as part of a single-layer DEQ: only nn.Linear, element-wise "
+                f"Layer {place}, {layer}, cannot be written as part of a single-layer DEQ: only nn.Linear, element-wise "
                 "activations, Identity and Dropout can.",
                 layer=layer,
                 place=place,

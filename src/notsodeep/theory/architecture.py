@@ -37,7 +37,7 @@ class Implicit:
         centre: Whether E[φ(τ*ξ)] is subtracted from φ, as the theorems ask, with τ* of the data at hand.
 
     Raises:
-        BadInput: An unknown activation, or a variance that is not positive.
+        BadInput: An unknown activation, a `Mixed`, or a variance that is not positive.
     """
 
     phi: Activation
@@ -46,6 +46,8 @@ class Implicit:
     centre: bool
 
     def __init__(self, phi: ActivationLike, var_a: float, var_b: float | None = None, centre: bool = True) -> None:
+        if isinstance(phi, Mixed):
+            raise BadInput(f"The units of a DEQ are of one kind, got {phi}; those of an Explicit may be of several.")
         object.__setattr__(self, "phi", activation(phi))
         object.__setattr__(self, "var_a", variance(var_a, "var_a", " (it is σ_a², a variance)"))
         default_hint = f" (by default it is 1 − var_a = {1 - self.var_a:g}; give var_b)" if var_b is None else ""

@@ -86,6 +86,13 @@ def test_a_network_in_one_file_for_any_batch(tmp_path, capfd):
         torch.testing.assert_close(answer(path, data(n)), module(data(n)).detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_layers_of_several_kinds(tmp_path):
+    layers = (nsd.activations.Mixed(["relu", "tanh", build("two_kinks")]), nsd.activations.Mixed(["gelu", "x"]))
+    module = nsd.ENN(nsd.Explicit(layers, (0.5, 2.0, 1.5)), P, (16, 7), 3, bias=True)  # 16 = 6 + 5 + 5
+    path = module.to_onnx(tmp_path / "a.onnx")
+    torch.testing.assert_close(answer(path, data(9)), module(data(9)).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_half_precision(tmp_path):
     module = enn(("relu", "relu"), dtype=torch.float16)
     found = answer(module.to_onnx(tmp_path / "half.onnx"), data(4, torch.float16))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
-from notsodeep.activations import Centred, Relu
+from notsodeep.activations import Centred, Mixed, Relu
 from notsodeep.models.export.source import to_source
 from tests.zoo import build
 
@@ -20,6 +20,11 @@ VARIANTS = {
     "biases": {"out_features": 3, "bias": True, "readout_bias": True},
     "features": {"bias": True},
     "widths": {"out_features": 1, "width": [7, 5, 3, 2]},
+    "several kinds": {
+        "layers": [Mixed(["relu", build("two_kinks"), "tanh"]), "relu", Mixed(["tanh", "sin"])],
+        "width": [7, 5, 3],
+        "bias": True,
+    },
 }
 
 

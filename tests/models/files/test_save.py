@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import notsodeep as nsd
+from notsodeep.activations import Mixed, Relu, Scaled
 from notsodeep.fixed_points import ForwardBackward, PeacemanRachford
 from notsodeep.models.files.save import read_tensors, write_tensors
 from tests.zoo import ACTIVATIONS, build
@@ -49,6 +50,10 @@ MODULES = {
     "no readout": lambda: nsd.DEQ(nsd.Implicit("gelu", 0.1, centre=False), P, M),
     "half": lambda: deq().to(torch.bfloat16),
     "designed": lambda: nsd.ENN(nsd.design(nsd.Implicit("relu", 0.2)).explicit, P, (M, 7), K, bias=True, frozen="hidden"),
+    "several kinds": lambda: nsd.ENN(
+        nsd.Explicit(["relu", Mixed(["tanh", Scaled(Relu(), 0.3), "x*tanh(x)"])], gains=(0.5, 2.0, 0.0)), P, (M, 7), K
+    ),
+    "several kinds, stacked": lambda: nsd.models.to_deq(nsd.ENN(nsd.Explicit(Mixed(["relu", "tanh"])), P, 7, K)),
     "stacked": lambda: nsd.models.to_deq(nsd.ENN(nsd.Explicit(["relu", "tanh"]), P, M, K)),
 }
 

@@ -20,6 +20,7 @@ NETS = {
     "hard_tanh": nsd.Explicit(["hard_tanh"]),
     "gelu polynomial": nsd.Explicit(["gelu", nsd.activation("hermite:0.1,0.9,0.2,0.05"), "gelu"]),
     "five tanh": nsd.Explicit(["tanh"] * 5),
+    "of several kinds": nsd.Explicit([nsd.activations.Mixed(["relu", "abs"]), nsd.activations.Mixed(["tanh", "relu", "gelu"])]),
 }
 every_net = pytest.mark.parametrize("net", NETS.values(), ids=NETS)
 
