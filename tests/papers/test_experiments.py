@@ -7,9 +7,11 @@ from math import log2
 import pytest
 import torch
 
+from notsodeep.models.deq import DEQ
+from notsodeep.models.enn import ENN
 from notsodeep.papers.experiment import settings
 from notsodeep.papers.figures.reproduce import drawings
-from notsodeep.papers.ling2024 import l6_cost
+from notsodeep.papers.ling2024 import l6_cost, l7_training
 from notsodeep.papers.ling2024.l5_width import FeatureCache
 from notsodeep.papers.ling2024.l6_cost import equal_accuracy_ratios
 from notsodeep.papers.records import Record, Store
@@ -147,6 +149,48 @@ def test_l6_measures_both(records):
         assert abs(matched["kept_fixed_bytes"]) < 4 * width
         assert deq["kept_fixed_bytes"] >= 4 * width**2  # σ_a A/√m
         assert all(network["inference_ms"] > 0.0 < network["training_ms"] for network in (deq, matched))
+
+
+def test_l7_compares_what_training_adds(records):
+    infinite, *finite = records["L7"]
+    assert [record.config["kind"] for record in (infinite, *finite)] == ["infinite", "width", "width"]
+    assert all(record.values["steps"] == [1, 3, 10, 30] for record in records["L7"])
+    apart = infinite.values["apart"]
+    assert max(apart["both"]) < 0.05
+    assert apart["conjugate"][0] > 0.3  # it has other rates in its layers
+    assert 0.0 < infinite.values["left"] < 1.0
+    for record in finite:
+        assert set(record.values["apart"]) == {"both", "conjugate", "plain", "deq_again", "limit"}
+        assert all(0.0 < d < 2.0 for found in record.values["apart"].values() for d in found)
+
+
+def test_l7_wide_networks_train_as_their_limit():
+    config = replace(CONFIGS["L7"], width=1024, seeds=1)
+    unit = l7_training.units(config)[-1]
+    task, after = l7_training.task_of(unit), l7_training.marks(config.steps)
+    for net in (task.deq, task.rivals["both"]):
+        limit, _ = l7_training.in_the_limit(task, net, after)
+        draw = torch.Generator().manual_seed(0)
+        if net is task.deq:
+            module = DEQ(net, 64, config.width, 1, tau0=task.radius, generator=draw)
+        else:
+            module = ENN(net, 64, config.width, 1, generator=draw)
+        for found, wanted in zip(l7_training.trained(module, task, after), limit, strict=True):
+            assert float((found - wanted).norm()) < 0.2 * float(wanted.norm())
+
+
+def test_l7_verdicts_follow_the_numbers(records):
+    def verdicts(**levels):
+        given = [
+            replace(r, values=r.values | {"apart": {n: [levels.get(n, 0.02)] * 4 for n in r.values["apart"]}})
+            for r in records["L7"]
+        ]
+        claims = EXPERIMENTS["L7"].claims(records | {"L7": given}, "")
+        return {claim.id.removeprefix("L7.relu."): claim.verdict == "reproduced" for claim in claims}
+
+    names = ("infinite", "conjugate", "plain", "draws.both", "draws.conjugate", "draws.plain")
+    assert verdicts(both=0.001, conjugate=0.4, plain=0.1, deq_again=0.001) == dict.fromkeys(names, True)
+    assert verdicts(both=0.03, conjugate=0.01, plain=0.01, deq_again=0.02) == dict.fromkeys(names, False)
 
 
 def test_w1_is_compared_in_level_where_it_trained_as_long_as_the_paper(records):

@@ -25,7 +25,7 @@ def _random(*names):
 def everything():
     """All experiments' records, by name."""
     spectra = {name: [spectrum(name, data) for data in SAMPLES] for name in RIVALS}
-    equivalence = {"L1": gaps(), **spectra, "L5": [*widths(), *limits(), *trained()], "L6": costs()}
+    equivalence = {"L1": gaps(), **spectra, "L5": [*widths(), *limits(), *trained()], "L6": costs(), "L7": trainings()}
     separation = {
         "W1": sawtooths(),
         "W2": steeps(),
@@ -189,6 +189,21 @@ def _measured(m, maps, speed, start, device, factor):
         "kept_bytes": 4.0 * m * min(maps, 3), "peak_bytes": 1e8 + 900.0 * m * maps if device == "cuda" else None,
         "evaluations": maps,
     }  # fmt: skip
+
+
+def trainings():
+    steps, found = [1, 3, 10, 30], []
+    for activation in ACTIVATIONS:
+        for kind, seeds, floor in (("infinite", 1, {}), ("width", 3, {"deq_again": 0.05, "limit": 0.03})):
+            for seed in range(seeds):
+                levels = {"both": 2e-3, "conjugate": 0.4, "plain": 0.06}
+                noise = np.exp(_random("L7", activation, kind, seed).normal(0, 0.1, len(steps)))
+                apart = {name: (floor.get("deq_again", 0.0) + level * noise).tolist() for name, level in levels.items()}
+                apart |= {name: (level * noise).tolist() for name, level in floor.items()}
+                config = {"kind": kind, "activation": activation, "data": "mnist", "train": 200, "steps": 30, "seed": seed}
+                config |= {"width": 4096} if kind == "width" else {}
+                found.append(Record("L7", config, {"steps": steps, "apart": apart, "left": 1e-3}, 1.0))
+    return found
 
 
 # The experiments of the other paper.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 
 from notsodeep.figures.style import DEQ_LINE, EXPLICIT, FLOOR, RESCALED, UNDESIGNED
+from notsodeep.papers.figures import drawing
 from notsodeep.papers.figures.accuracy import ACTIVATIONS
 from notsodeep.papers.figures.drawing import Drawing, Look, draw_means, in_order, legend_below, panels, plain_log, title
 from notsodeep.papers.ling2024.l7_training import comparable
@@ -54,5 +55,5 @@ def _draw(axes: Axes, records: Sequence[Record]) -> None:
         points = {step: [r.values["apart"][name][place] for r in records] for place, step in enumerate(steps)}
         draw_means(axes, points, _LOOKS[name])
     width = records[0].config.get("width")
-    axes.set_xscale("log")
+    drawing.sample_axis(axes, steps)
     axes.set_title(f"{title(records[0].config['activation'])}, {f'width {width}' if width else 'infinite width'}")
