@@ -155,8 +155,8 @@ def test_spectra_mark_every_eigenvalue_apart():
 def test_spectra_name_the_gaps():
     axes = whole("L3")["L3-spectra"].figure.subfigs[0].axes[0]
     labels = [label.get_text().splitlines()[0] for label in axes.get_yticklabels()]
-    assert labels == ["designed", "one layer", "plain", "plain rescaled"]
-    assert axes.get_yticklabels()[2].get_text().endswith("(0.7)")
+    assert labels == ["designed", "one layer", "closest twin", "plain", "plain rescaled"]
+    assert axes.get_yticklabels()[3].get_text().endswith("(0.7)")
 
 
 def test_rank_deficient_and_tiny_kernels_draw():
