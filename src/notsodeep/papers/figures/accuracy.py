@@ -224,7 +224,7 @@ def _trained(records: Sequence[Record]) -> list[Drawing]:
         return []
     data = in_order((setting(r)[0] for r in records), DATA)
     order = in_order((setting(r)[1] for r in records), ACTIVATIONS)
-    figure, axes = panels(1, len(data), max(4.0, 2.4 * len({(setting(r)[1], width(r)) for r in records})), 4.0)
+    figure, axes = panels(1, len(data), max(4.0, 2.8 * len({(setting(r)[1], width(r)) for r in records})), 4.0)
     for panel, name in zip(axes[0], data, strict=True):
         own = [record for record in records if setting(record)[0] == name]
         groups = sorted({(setting(r)[1], width(r)) for r in own}, key=lambda g: (order.index(g[0]), g[1]))

@@ -108,7 +108,7 @@ def _times(records: Sequence[Record]) -> list[Drawing]:
         _finish(row[2], own, f"{title(device)}: times faster")
         row[0].set_ylabel(f"ms per batch{_batch(own, 'inference')}")
         row[1].set_ylabel(f"ms per step{_batch(own, 'training')}")
-        row[2].set_ylabel("DEQ's time / its own")
+        row[2].set_ylabel("DEQ's time / the network's")
     for panel in axes[-1]:
         panel.set_xlabel("width m")
     nets = _nets(records)

@@ -79,7 +79,7 @@ class FiniteUnit(Training):
 
     @property
     def cost(self) -> float:
-        return self.train / 200 * self.steps / 1000 * (25.0 + 50.0 * (self.width / 512) ** 1.9)
+        return float(self.train / 200 * self.steps / 1000 * (25.0 + 50.0 * (self.width / 512) ** 1.9))
 
 
 Unit = InfiniteUnit | FiniteUnit
