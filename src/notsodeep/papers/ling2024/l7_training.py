@@ -242,7 +242,7 @@ def _in_the_limit(activation: str, records: list[Record]) -> list[Claim]:
     within = Claim(
         id=f"L7.{activation}.infinite",
         claim=f"{activation}: trained at infinite width, {TITLES['both']} is within {_SMALL:.0%} of the DEQ at every step",
-        ours=f"at most {format_number(both[farthest])}, after {_steps(farthest)}; {_at_the_end(both)}",
+        ours=f"at most {format_number(both[farthest])}, after {_steps(farthest)}",
         spread=spread,
         verdict=holds(both[farthest] <= _SMALL),
     )
@@ -290,11 +290,6 @@ def _among_draws(activation: str, records: list[Record]) -> list[Claim]:
 
 def _steps(count: int) -> str:
     return f"{count} step{'s' * (count != 1)}"
-
-
-def _at_the_end(by_step: Mapping[int, float]) -> str:
-    last = max(by_step)
-    return f"{format_number(by_step[last])} after {_steps(last)}"
 
 
 def notes(every: Records) -> list[str]:
