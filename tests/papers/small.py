@@ -24,6 +24,17 @@ CONFIGS = {
         trained_epochs=1,
     ),
     "L6": replace(EXPERIMENTS["L6"].quick, data="digits", widths=(32, 64), devices=("cpu",), activations=("relu",)),
+    "L7": replace(
+        EXPERIMENTS["L7"].quick,
+        data="digits",
+        activations=("relu",),
+        width=64,
+        seeds=2,
+        train=40,
+        test=40,
+        design=120,
+        steps=30,
+    ),
     "W1": replace(EXPERIMENTS["W1"].quick, constructed=(1, 4), trained=(1, 3), steps=(20, 100), samples=100, batch=32, seeds=2),
     "W2": replace(EXPERIMENTS["W2"].quick, constructed=(4,), dimensions=(6,), widths=(8, 10), samples=200, seeds=3),
     "W3": replace(

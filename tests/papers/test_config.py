@@ -44,7 +44,7 @@ def test_a_unit_takes_the_settings_that_it_shares_with_its_config():
 def test_experiments_by_name():
     assert [e.name for e in chosen(["l3", "L1", "L3"], "reproduce")] == ["L1", "L3"]
     assert [e.name for e in chosen(["w7"], "separate")] == ["W7"]
-    with pytest.raises(BadInput, match=r"no experiment 'L9'; there are L1, .*L6, and all"):
+    with pytest.raises(BadInput, match=r"no experiment 'L9'; there are L1, .*L7, and all"):
         chosen(["L1", "L9"], "reproduce")
 
 

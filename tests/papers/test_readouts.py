@@ -17,7 +17,10 @@ from notsodeep.papers.ling2024.rivals import ImageTask, best_factor, networks
 def features():
     draw = torch.Generator().manual_seed(0)
     y = torch.randint(3, (300,), generator=draw)
-    z = {name: torch.randn(300, 12, generator=draw) + functional.one_hot(y, 12) for name in ("deq", "matched", "deq_again")}
+    z = {
+        name: torch.randn(300, 12, generator=draw) + functional.one_hot(y, 12)
+        for name in ("deq", "matched", "closest", "deq_again")
+    }
     z["plain"] = 0.5 * z["deq"]
     return z, ImageTask(torch.zeros(200, 1), y[:200], torch.zeros(100, 1), y[200:])
 
@@ -30,7 +33,7 @@ def test_a_rescaled_network_is_its_features_times_the_root(features):
     gaps = _prediction_gaps(predicted)
     assert gaps["rescaled"] < 1e-5
     assert gaps["plain"] > 1e-3  # the same absolute ridge shrinks smaller features more
-    assert set(gaps) == {"matched", "plain", "rescaled", "deq_again"}
+    assert set(gaps) == {"matched", "closest", "plain", "rescaled", "deq_again"}
 
 
 def test_leave_one_out_is_leaving_one_out():
@@ -52,16 +55,19 @@ def test_leave_one_out_is_leaving_one_out():
 
 def test_the_best_factor_is_that_of_the_exact_kernels():
     x = torch.randn(200, 40, generator=torch.Generator().manual_seed(2)) / 40**0.5
-    nets = networks("relu", 0.2)
+    nets = networks("relu", 0.2, "digits")
     exact = conjugate_kernel(nets.deq, x.double(), tau0=1.0)
     assert best_factor(nets, x) == pytest.approx(best_scaled_gap(exact, conjugate_kernel(nets.plain, x.double()))[1])
 
 
 def test_networks_are_drawn_by_seed_and_name():
-    nets = networks("relu", 0.2)
+    nets = networks("relu", 0.2, "digits")
     first, again, second = (nets.module(name, 5, 8, 0) for name in ("deq", "deq", "deq_again"))
     assert torch.equal(first.A, again.A)
     assert not torch.equal(first.A, second.A)
     assert isinstance(first, DEQ)
     assert isinstance(nets.module("plain", 5, 8, 0), ENN)
+    matched, closest = (nets.module(name, 5, 8, 0) for name in ("matched", "closest"))
+    assert torch.equal(next(matched.parameters()), next(closest.parameters()))
+    assert str(nets.closest) != str(nets.matched)
     assert not torch.equal(nets.module("deq", 5, 8, 1).A, first.A)

@@ -13,7 +13,7 @@ from notsodeep.runtime.files import write_whole
 
 # Colours differ in lightness, which survives a grey printer; lines differ in dash as well.
 DEQ, EXPLICIT, UNDESIGNED = "#9db4cc", "#b3261e", "#333333"
-DEQ_LINE, RESCALED, FLOOR, REFERENCE = "#5b7fa6", "#b07d12", "#c8c8c8", "#8a8a8a"
+DEQ_LINE, RESCALED, FLOOR, REFERENCE, CLOSEST = "#5b7fa6", "#b07d12", "#c8c8c8", "#8a8a8a", "#2e7d4f"
 
 _RC: dict[Any, Any] = {
     "font.size": 11,

@@ -8,6 +8,7 @@ from notsodeep.papers.ling2024.l1_kernel_gap import L1
 from notsodeep.papers.ling2024.l2_l3_l4_spectra import L2, L3, L4
 from notsodeep.papers.ling2024.l5_accuracy import L5
 from notsodeep.papers.ling2024.l6_cost import L6
+from notsodeep.papers.ling2024.l7_training import L7
 from notsodeep.papers.wu2024.w1_w4_sawtooth import W1, W4
 from notsodeep.papers.wu2024.w2_steep import W2
 from notsodeep.papers.wu2024.w3_weights import W3
@@ -15,7 +16,7 @@ from notsodeep.papers.wu2024.w5_unseen import W5
 from notsodeep.papers.wu2024.w6_features import W6
 from notsodeep.papers.wu2024.w7_saliency import W7
 
-_LING = (L1, L2, L3, L4, L5, L6)
+_LING = (L1, L2, L3, L4, L5, L6, L7)
 _WU = (W1, W2, W3, W4, W5, W6, W7)
 
 EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (*_LING, *_WU)}

@@ -28,6 +28,7 @@ NAMES = {
     "L4": ["L4-spectra", "L4-vectors", "L4-activations"],
     "L5": ["L5-accuracy", "L5-ridge", "L5-apart", "L5-trained"],
     "L6": ["L6-cost", "L6-work", "L6-accuracy-cost"],
+    "L7": ["L7-training"],
     "W1": ["W1-construction", "W1-trained"],
     "W2": ["W2-construction", "W2-trained"],
     "W3": ["W3-construction", "W3-weights"],
@@ -36,7 +37,7 @@ NAMES = {
     "W6": ["W6-features"],
     "W7": ["W7-maps", "W7-breadth"],
 }
-MOST_BYTES = 400_000
+MOST_BYTES = 500_000
 
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -60,7 +61,7 @@ def size(drawing: Drawing):
 
 
 @pytest.mark.parametrize(
-    "experiment", ["L1", "L3", "L5", "L6", "W1", "W2", "W3", "W5", "W6"]
+    "experiment", ["L1", "L3", "L5", "L6", "L7", "W1", "W2", "W3", "W5", "W6"]
 )  # L2's and L4's are L3's with fewer rivals
 def test_figures_are_small(experiment):
     for name, drawing in whole(experiment).items():
@@ -89,7 +90,7 @@ def test_any_part_of_the_records_draws(experiment, count, chance: random.Random)
     assert found
 
 
-@pytest.mark.parametrize("experiment", ["L1", "L2", "L5", "L6", "W1", "W2", "W3", "W4", "W5", "W6", "W7"])
+@pytest.mark.parametrize("experiment", ["L1", "L2", "L5", "L6", "L7", "W1", "W2", "W3", "W4", "W5", "W6", "W7"])
 def test_one_record_draws(experiment):
     alone = draw(experiment, {experiment: ALL[experiment][:1]})
     assert set(alone) <= set(NAMES[experiment])
@@ -98,7 +99,7 @@ def test_one_record_draws(experiment):
 
 def test_nothing_gives_nothing():
     assert drawings("L1", {}) == []
-    assert drawings("L7", {"L7": ALL["L1"]}) == []
+    assert drawings("L9", {"L9": ALL["L1"]}) == []
     assert drawings("L5", {"L5": [Record("L5", {"kind": "infinite", "data": "mnist", "activation": "tanh"}, {}, 1.0)]}) == []
 
 
@@ -154,8 +155,8 @@ def test_spectra_mark_every_eigenvalue_apart():
 def test_spectra_name_the_gaps():
     axes = whole("L3")["L3-spectra"].figure.subfigs[0].axes[0]
     labels = [label.get_text().splitlines()[0] for label in axes.get_yticklabels()]
-    assert labels == ["designed", "one layer", "plain", "plain rescaled"]
-    assert axes.get_yticklabels()[2].get_text().endswith("(0.7)")
+    assert labels == ["designed", "one layer", "closest twin", "plain", "plain rescaled"]
+    assert axes.get_yticklabels()[3].get_text().endswith("(0.7)")
 
 
 def test_rank_deficient_and_tiny_kernels_draw():
@@ -232,6 +233,17 @@ def test_costs_of_other_batches_do_not_mix():
     other = [Record(r.experiment, {**r.config, "training_batch": 7}, r.values, 1.0) for r in ALL["L6"][:5]]
     assert "training step of 128" in draw("L6", {"L6": [*other, *ALL["L6"]]})["L6-cost"].caption
     assert list(draw("L6", {"L6": ALL["L6"]})) == ["L6-cost", "L6-work"]
+
+
+def test_training_is_drawn_at_infinite_width_and_at_a_finite_one():
+    axes = whole("L7")["L7-training"].figure.axes
+    assert [panel.get_title() for panel in axes] == [
+        f"{a}, {w}" for a in ("tanh", "ReLU") for w in ("infinite width", "width 4096")
+    ]
+    runs = [r for r in ALL["L7"] if (r.config["activation"], r.config["kind"]) == ("relu", "width")]
+    line = next(line for line in axes[3].lines if line.get_marker() == "D")
+    assert list(line.get_xdata()) == [1, 3, 10, 30]
+    assert list(line.get_ydata()) == pytest.approx(np.mean([r.values["apart"]["both"] for r in runs], axis=0).tolist())
 
 
 def test_numbers_are_found_or_none():

@@ -91,7 +91,8 @@ def _readouts(finite: Sequence[Record], infinite: Sequence[Record]) -> list[Draw
 
 
 def _readout(records: Sequence[Record], readout: str, infinite: Sequence[Record]) -> Figure:
-    nets = [net for net in ("deq", "matched", "plain", "rescaled") if any(_accuracy(r, readout, net) for r in records)]
+    order = ("deq", "matched", "closest", "plain", "rescaled")
+    nets = [net for net in order if any(_accuracy(r, readout, net) for r in records)]
     figure, axes, at = _panel_of_each(records)
     for (data, activation), panel in at.items():
         own = [record for record in records if setting(record) == (data, activation)]
@@ -167,7 +168,7 @@ def _apart(finite: Sequence[Record], infinite: Sequence[Record]) -> list[Drawing
         return []
     columns = settings(finite)
     figure, axes = panels(len(rows), len(columns), max(2.25, 6.0 / len(columns)), 2.3, sharey="row", sharex="col")
-    order = ("deq_again", "matched", "plain", "rescaled")
+    order = ("deq_again", "matched", "plain", "rescaled", "closest")
     nets = [net for net in order if any(value(r, net) for _, value, _ in rows for r in finite)]
     for column, key in enumerate(columns):
         own, limits = ([r for r in part if setting(r) == key] for part in (finite, infinite))
@@ -218,19 +219,19 @@ def _apart_caption(records: Sequence[Record]) -> str:
 
 def _trained(records: Sequence[Record]) -> list[Drawing]:
     """All weights trained."""
-    nets = [net for net in ("deq", "matched", "plain") if any(number(r.values, "accuracy", net) for r in records)]
+    nets = [net for net in ("deq", "matched", "closest", "plain") if any(number(r.values, "accuracy", net) for r in records)]
     if not nets:
         return []
     data = in_order((setting(r)[0] for r in records), DATA)
     order = in_order((setting(r)[1] for r in records), ACTIVATIONS)
-    figure, axes = panels(1, len(data), max(4.0, 2.4 * len({(setting(r)[1], width(r)) for r in records})), 4.0)
+    figure, axes = panels(1, len(data), max(4.0, 2.8 * len({(setting(r)[1], width(r)) for r in records})), 4.0)
     for panel, name in zip(axes[0], data, strict=True):
         own = [record for record in records if setting(record)[0] == name]
         groups = sorted({(setting(r)[1], width(r)) for r in own}, key=lambda g: (order.index(g[0]), g[1]))
         for place, group in enumerate(groups):
             runs = [record for record in own if (setting(record)[1], width(record)) == group]
             for index, net in enumerate(nets):
-                _draw_trained(panel, net, place + 0.3 * (index - (len(nets) - 1) / 2), runs)
+                _draw_trained(panel, net, place + 0.22 * (index - (len(nets) - 1) / 2), runs)
         panel.set_xticks(range(len(groups)), [f"{title(a)}\nm = {drawing.power_of_two(m)}" for a, m in groups])
         panel.set(xlim=(-0.6, len(groups) - 0.4), title=title(name))
         panel.margins(y=0.25)

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, LogLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 
-from notsodeep.figures.style import DEQ, EXPLICIT, FLOOR, RESCALED, UNDESIGNED
+from notsodeep.figures.style import CLOSEST, DEQ, EXPLICIT, FLOOR, RESCALED, UNDESIGNED
 from notsodeep.papers.statistics import mean
 
 
@@ -54,6 +54,7 @@ class Look:
 NETWORKS = {
     "deq": Look("DEQ", DEQ, "-", "o", 5.0, 9.0),
     "matched": Look("matched", EXPLICIT, "-", "D", 1.8, 5.0),
+    "closest": Look("closest twin", CLOSEST, "-.", "v", 1.8, 6.0),
     "plain": Look("plain", UNDESIGNED, "--", "s", 1.8, 5.0),
     "rescaled": Look("plain rescaled", RESCALED, ":", "^", 2.2, 6.0),
     "deq_again": Look("two draws of the DEQ", FLOOR, "-", "", 5.0),

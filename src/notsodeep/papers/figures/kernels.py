@@ -13,9 +13,10 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from notsodeep.figures.style import DEQ, DEQ_LINE, EXPLICIT, REFERENCE, RESCALED, UNDESIGNED
+from notsodeep.figures.style import CLOSEST, DEQ, DEQ_LINE, EXPLICIT, REFERENCE, RESCALED, UNDESIGNED
 from notsodeep.papers.figures import drawing
 from notsodeep.papers.figures.drawing import Drawing, Look, in_order, legend_below, number, panels, plain_log, title
+from notsodeep.papers.ling2024.comparison import TWIN
 from notsodeep.papers.ling2024.l1_kernel_gap import has_ratio, ratios
 from notsodeep.papers.records import Record
 from notsodeep.papers.statistics import format_number, mean, over_seeds, slope
@@ -40,6 +41,7 @@ _RIVALS = {
     "designed": Look("designed", EXPLICIT, "-", "D", 1.6, 5.5),
     "sharp": Look("sharp", UNDESIGNED, "-", "s", 1.6, 5.0),
     "one layer": Look("one layer", RESCALED, "-", "v", 1.6, 6.0),
+    TWIN: Look("closest twin", CLOSEST, "-", "P", 1.6, 6.0),
     "measured τ0": Look("measured τ0", RESCALED, "-", "v", 1.6, 6.0),
     "plain": Look("plain", UNDESIGNED, "-", "s", 1.6, 5.0),
     "plain rescaled": Look("plain rescaled", UNDESIGNED, "-", "^", 1.6, 6.0),
@@ -55,8 +57,8 @@ _RIVAL_MEAN: dict[str, Any] = {
 }
 _LAYER_DASHES = ("-", "--", ":", "-.")
 _LAYERS = (
-    "The DEQ's activation (broad, pale) and the activations of the explicit network designed for it, layer by layer. They "
-    "need not resemble it: what is matched is the kernel, not the function."
+    "The DEQ's activation (broad, pale) and the activations of the explicit network designed for it, layer by layer, and "
+    "of its closest twin where there is one. They need not resemble it: what is matched is the kernel, not the function."
 )
 
 
@@ -362,8 +364,11 @@ def _activations(records: Sequence[Record]) -> Figure:
         if "DEQ" in curves:
             text = f"DEQ: {title(record.config['activation'])}, centred"
             panel.plot(x, curves.pop("DEQ"), color=DEQ, linewidth=6, label=text)
-        for index, (name, curve) in enumerate(curves.items()):
-            panel.plot(x, curve, color=EXPLICIT, linestyle=_LAYER_DASHES[index % 4], label=f"designed, {name}")
+        twin = {name: curve for name, curve in curves.items() if name.startswith(TWIN)}
+        designed = {f"designed, {name}": curve for name, curve in curves.items() if name not in twin}
+        for colour, drawn in ((EXPLICIT, designed), (CLOSEST, twin)):
+            for index, (name, curve) in enumerate(drawn.items()):
+                panel.plot(x, curve, color=colour, linestyle=_LAYER_DASHES[index % 4], label=name)
         panel.set(xlabel="pre-activation", title=f"{title(record.config['data'])}, n = {record.config['n']}")
         panel.legend(loc="upper left")
     axes[0, 0].set_ylabel("activation")

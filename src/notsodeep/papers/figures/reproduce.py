@@ -13,6 +13,7 @@ from notsodeep.papers.figures.cost import cost_drawings
 from notsodeep.papers.figures.drawing import Drawing
 from notsodeep.papers.figures.features import feature_drawings, saliency_drawings
 from notsodeep.papers.figures.kernels import kernel_gap_drawings, spectra_drawings
+from notsodeep.papers.figures.training import training_drawings
 from notsodeep.papers.records import Record
 
 __all__ = ["Drawing", "drawings"]
@@ -21,6 +22,7 @@ _DRAWN: dict[str, tuple[Callable[[Sequence[Record]], list[Drawing]], ...]] = {
     "L1": (kernel_gap_drawings,),
     **{name: (partial(spectra_drawings, name),) for name in ("L2", "L3", "L4")},
     "L5": (accuracy_drawings,),
+    "L7": (training_drawings,),
     "W1": (sawtooth_drawings, partial(contest_drawings, "W1")),
     "W2": (steep_drawings, partial(contest_drawings, "W2")),
     "W3": (built_drawings, weight_drawings),

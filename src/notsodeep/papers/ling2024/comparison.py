@@ -22,7 +22,10 @@ from notsodeep.theory.architecture import Explicit, Implicit, Network
 from notsodeep.theory.mixture import GaussianMixture
 from notsodeep.theory.statistics import MixtureStatistics, tau0
 
+TWIN = "closest twin"
 _DIGITS, _VECTORS, _SHOWN = 5, 2, 600
+_DESIGN_SAMPLES, _DESIGN_SEED = 1500, 1_000_000
+_CLASSES = "6/8"
 _CURVE_REACH, _CURVE_POINTS = 3.0, 121
 
 
@@ -79,7 +82,7 @@ def samples(unit: Unit, device: torch.device) -> LabelledSamples:
         if not unit.unit_norm:
             return LabelledSamples(x, y, MixtureStatistics.from_mixture(mixture, x, y), text)
     else:
-        found = load(f"{unit.data}:n={unit.n},classes=6/8,seed={unit.seed}")
+        found = load(f"{unit.data}:n={unit.n},classes={_CLASSES},seed={unit.seed}")
         assert found.y is not None
         order = found.y.argsort(stable=True)
         x, y = found.x[order].to(device, torch.float64), torch.searchsorted(found.y.unique(), found.y[order])
@@ -87,6 +90,15 @@ def samples(unit: Unit, device: torch.device) -> LabelledSamples:
     if unit.unit_norm:
         x, text = x / x.norm(dim=1, keepdim=True), f"{text}, each sample divided by its norm"
     return LabelledSamples(x, y, MixtureStatistics.from_labels(x, y), text)
+
+
+def other_samples(unit: Unit) -> Tensor:
+    """Samples of the same kind as a unit's and none of them, to design the closest twin on."""
+    count = min(unit.n, _DESIGN_SAMPLES)
+    if unit.data == "gmm":
+        mixture = GaussianMixture.two_classes(unit.p)
+        return mixture.sample(count, torch.Generator().manual_seed(_DESIGN_SEED + unit.seed))[0]
+    return load(f"{unit.data}:n={unit.n + count},classes={_CLASSES},seed={unit.seed}").x[unit.n :].double()
 
 
 def compare(
@@ -126,18 +138,20 @@ def compare(
 def compare_designs(
     unit: Unit, device: torch.device, more: Callable[[Implicit, float], dict[str, Explicit]] = lambda *_: {}
 ) -> Values:
-    """The DEQ against its designed network, the plain one of as many layers (as it is, and rescaled), and those of `more`."""
+    """The DEQ against its designed network, its closest twin, the plain network of as many layers as designed (as it is, and
+    rescaled), and those of `more`."""
     given = samples(unit, device)
     net, radius = Implicit(unit.activation, unit.var_a, unit.var_b), tau0(given.x)
     found = design(net, tau0=radius, family="matched")
     plain = Explicit([net.phi] * found.explicit.depth).centred(radius)
-    networks: dict[str, Explicit] = {"designed": found.explicit, **more(net, radius), "plain": plain}
+    twin = design(net, other_samples(unit), tau0=radius).explicit
+    networks: dict[str, Explicit] = {"designed": found.explicit, **more(net, radius), TWIN: twin, "plain": plain}
     reference = kernels_of(net, given.x, radius)
     rivals = {name: kernels_of(network, given.x) for name, network in networks.items()}
     factors = {name: best_scaled_gap(exact, rivals["plain"][name])[1] for name, exact in reference.items()}
     rivals["plain rescaled"] = {name: factors[name] * kernel for name, kernel in rivals["plain"].items()}
     return compare(reference, rivals, given, pictures=unit.seed == 0) | {
-        "activations": _curves(net, found.explicit, radius),
+        "activations": _curves(net, found.explicit, twin, radius),
         "scalars": {c.name: {"deq": c.target, "explicit": c.reached} for c in found.comparisons},
         "family": found.family,
         "networks": {"DEQ": str(net)} | {name: str(network) for name, network in networks.items()},
@@ -171,9 +185,10 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 
 
 def absolute_gap(records: Sequence[Record], data: str, rival: str, unit_norm: bool = False) -> Interval | None:
-    """‖G* − G‖ over the seeds; None without such a record."""
-    found = where(records, data=data, unit_norm=unit_norm)
-    return mean([r.values["kernels"]["conjugate"]["rivals"][rival]["absolute"] for r in found]) if found else None
+    """‖G* − G‖ over the seeds; None without such a record, or where it has no such rival."""
+    rivals = [r.values["kernels"]["conjugate"]["rivals"] for r in where(records, data=data, unit_norm=unit_norm)]
+    found = [named[rival]["absolute"] for named in rivals if rival in named]
+    return mean(found) if found else None
 
 
 @dataclass(frozen=True)
@@ -208,11 +223,12 @@ def _spectrum(kernel: Tensor, vectors: Tensor, shown: Tensor) -> Values:
     return {"eigenvalues": [_short(v) for v in values], "vectors": [[_short(v) for v in row] for row in some]}
 
 
-def _curves(net: Implicit, explicit: Explicit, radius: float) -> dict[str, Any]:
+def _curves(net: Implicit, explicit: Explicit, twin: Explicit, radius: float) -> dict[str, Any]:
     reach = _CURVE_REACH * net.deviation(radius)
     x = torch.linspace(-reach, reach, _CURVE_POINTS, dtype=torch.float64)
     curves = {"DEQ": net.centred(radius).phi(x)}
     curves |= {name: sigma(x) for name, sigma in explicit.curves.items()}
+    curves |= {f"{TWIN}, {name}": sigma(x) for name, sigma in twin.curves.items()}
     return {
         "x": [_short(v) for v in x.tolist()],
         "curves": {name: [_short(v) for v in y.tolist()] for name, y in curves.items()},

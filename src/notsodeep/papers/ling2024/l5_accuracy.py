@@ -69,12 +69,13 @@ def run(unit: Unit, device: torch.device) -> Values:
 def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
     """Gaps of both kernels; accuracy, agreement and distance of kernel regression's predictions, all with the same ridge."""
     task = load_task(unit.data, 0, 0, device).first(unit.train, unit.test)
-    nets, x, test_x = networks(unit.activation, unit.var_a), task.x.double(), task.test_x.double()
+    nets, x, test_x = networks(unit.activation, unit.var_a, unit.data), task.x.double(), task.test_x.double()
+    explicit = {"matched": nets.matched, "closest": nets.closest, "plain": nets.plain}
     both = {"deq": exact_kernels(nets.deq, x, tau0=1.0)}
-    both |= {name: exact_kernels(net, x) for name, net in (("matched", nets.matched), ("plain", nets.plain))}
+    both |= {name: exact_kernels(net, x) for name, net in explicit.items()}
     grams = {name: kernels.conjugate for name, kernels in both.items()}
     crossed = {"deq": conjugate_kernel(nets.deq, test_x, x, tau0=1.0)}
-    crossed |= {name: conjugate_kernel(getattr(nets, name), test_x, x) for name in ("matched", "plain")}
+    crossed |= {name: conjugate_kernel(net, test_x, x) for name, net in explicit.items()}
     factor = best_scaled_gap(grams["deq"], grams["plain"])[1]
     grams["rescaled"], crossed["rescaled"] = factor * grams["plain"], factor * crossed["plain"]
     targets = functional.one_hot(task.y, task.classes).double()
@@ -87,7 +88,7 @@ def run_infinite(unit: InfiniteUnit, device: torch.device) -> Values:
         "accuracy": {name: score(out + targets.mean(0), task.test_y) for name, out in outputs.items()},
         "agreement": l5_width.agreement({name: out + targets.mean(0) for name, out in outputs.items()}),
         "kernel_gap": {name: relative_gap(grams["deq"], grams[name]) for name in rivals},
-        "tangent_gap": {name: relative_gap(both["deq"].tangent, both[name].tangent) for name in ("matched", "plain")},
+        "tangent_gap": {name: relative_gap(both["deq"].tangent, both[name].tangent) for name in explicit},
         "prediction_gap": {name: float((outputs[name] - outputs["deq"]).norm()) / size for name in rivals},
         "factor": factor,
     }
@@ -104,8 +105,8 @@ def run_trained(unit: FiniteUnit, device: torch.device) -> Values:
     """The readout in closed form, then Adam on all weights with a rate that falls like a cosine."""
     task = load_task(unit.data, unit.train, unit.test, device)
     accuracy, seconds = {}, {}
-    for name in ("deq", "matched", "plain"):
-        nets, inputs = networks(unit.activation, unit.var_a), task.x.shape[1]
+    for name in ("deq", "matched", "closest", "plain"):
+        nets, inputs = networks(unit.activation, unit.var_a, unit.data, unit.train), task.x.shape[1]
         module = nets.module(name, inputs, unit.width, unit.seed, task.classes, paper_solver=False).to(device)
         began, draw = time.perf_counter(), torch.Generator().manual_seed(unit.seed)
         fit_readout(module, Batches(task.x, task.y, BATCH))
@@ -130,4 +131,5 @@ L5 = Experiment(
     run=run,
     judge=claims,
     remark=notes,
+    revision=2,
 )

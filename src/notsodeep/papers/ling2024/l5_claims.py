@@ -25,6 +25,7 @@ ACCURACY: dict[tuple[str, str], dict[str, tuple[float, float]]] = {
 """Test accuracy in [ling2024] at widths 2⁵ and 2¹², readout trained. The features of CIFAR-10 are theirs, not ours."""
 
 _TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10-vgg19": "CIFAR-10 features"}
+_NETWORKS = {"deq": "DEQ", "matched": "matched", "closest": "closest twin", "plain": "plain"}
 _RUN = ("train", "test", "rate", "batch", "epochs", "var_a")
 _CLOSE, _WIDE = 0.01, 2**8
 _ENOUGH = 50_000  # training samples: as many as the paper's code takes
@@ -38,7 +39,7 @@ def comparable(records: Sequence[Record]) -> list[Record]:
 def accuracies(records: Sequence[Record], data: str, activation: str, how: str, network: str) -> dict[int, Interval]:
     """Test accuracy by width, over the seeds; `how` the readout was found: sgd or ridge."""
     own = where(records, kind="width", data=data, activation=activation)
-    return _by_width(own, lambda accuracy: accuracy[how][network])
+    return _by_width(own, lambda accuracy: accuracy[how].get(network))
 
 
 def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict[int, Interval]:
@@ -46,7 +47,7 @@ def _ahead(records: Sequence[Record], how: str, first: str, second: str) -> dict
     return _by_width(records, lambda accuracy: accuracy[how][first] - accuracy[how][second])
 
 
-def _by_width(records: Sequence[Record], value: Callable[[Any], float]) -> dict[int, Interval]:
+def _by_width(records: Sequence[Record], value: Callable[[Any], float | None]) -> dict[int, Interval]:
     found = over_seeds(records, lambda r: int(r.config["width"]), lambda r: value(r.values["accuracy"]))
     return {width: mean(values) for width, values in found.items()}
 
@@ -79,7 +80,7 @@ def claims(every: Records) -> list[Claim]:
     found = []
     for data, activation in [row for row in ACCURACY if row in seen] + sorted(seen - set(ACCURACY)):
         row = _Row(data, activation, tuple(records))
-        found += [*_levels(row), *_close(row), *_plain(row), *_infinite(row), *_trained(row)]
+        found += [*_levels(row), *_close(row), *_plain(row), *_infinite(row), *_closest(row), *_trained(row)]
     return found
 
 
@@ -147,12 +148,39 @@ def _infinite(row: _Row) -> list[Claim]:
     return [row.claim("infinite", claim, ours, f"{records[0].config['train']} samples", nearer)]
 
 
+def _closest(row: _Row) -> list[Claim]:
+    """Our claims on the closest twin: its accuracy, and whether at infinite width it predicts as the DEQ, before all others."""
+    found = []
+    if has_twin(records := row.of("width")):
+        gaps = _ahead(records, "sgd", "closest", "deq")
+        at = _shown_width(gaps)
+        gap, claim = gaps[at], f"closest twin and DEQ within {_CLOSE:g} of each other, m = {at}"
+        close = abs(gap.value) <= _CLOSE
+        found.append(row.claim("closest-gap", claim, signed(gap.value, 4), gap.spelt(".4f", "seed"), close))
+    if has_twin(records := row.of("infinite")):
+        gap_of = records[0].values["prediction_gap"]
+        others = [net for net in gap_of if net != "closest"]
+        claim = "at infinite width the closest twin's kernel regression is nearer to the DEQ's than all others"
+        shown = ", ".join(f"{net} {format_number(gap_of[net])}" for net in others)
+        same = records[0].values["agreement"]["closest"]
+        ours = f"distance {format_number(gap_of['closest'])}, same answers {same:.2%}; {shown}"
+        nearer = gap_of["closest"] < min(gap_of[net] for net in others)
+        found.append(row.claim("closest-infinite", claim, ours, f"{records[0].config['train']} samples", nearer))
+    return found
+
+
+def has_twin(records: Sequence[Record]) -> bool:
+    """Whether the records know the closest twin; those of the first revision do not."""
+    return bool(records) and all("closest" in record.values["kernel_gap"] for record in records)
+
+
 def _trained(row: _Row) -> list[Claim]:
     if not (records := row.of("trained")):
         return []
-    by = {net: mean([record.values["accuracy"][net] for record in records]) for net in ("deq", "matched", "plain")}
+    nets = [net for net in _NETWORKS if net in records[0].values["accuracy"]]
+    by = {net: mean([record.values["accuracy"][net] for record in records]) for net in nets}
     claim = f"all weights trained, m = {records[0].config['width']}: matched network and DEQ within {_CLOSE:g}"
-    text = f"DEQ {by['deq'].value:.4f}, matched {by['matched'].value:.4f}, plain {by['plain'].value:.4f}"
+    text = ", ".join(f"{_NETWORKS[net]} {by[net].value:.4f}" for net in nets)
     close = abs(by["deq"].value - by["matched"].value) <= _CLOSE
     return [row.claim("trained", claim, text, by["deq"].spelt(".4f", "seed"), close)]
 
@@ -189,8 +217,11 @@ def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
         ahead = signed(average("accuracy", how, "deq") - average("accuracy", how, network), 4)
         return f"{ahead} ({_by_row(records, how, network)} row by row)"
 
-    gap = {net: f"{average('kernel_gap', net):.3f}" for net in ("matched", "plain", "rescaled", "deq_again")}
-    same = {net: f"{average('agreement', 'sgd', net):.1%}" for net in ("matched", "plain", "rescaled", "deq_again")}
+    nets = ("matched", "plain", "rescaled", "deq_again", *("closest",) * has_twin(records))
+    gap = {net: f"{average('kernel_gap', net):.3f}" for net in nets}
+    same = {net: f"{average('agreement', 'sgd', net):.1%}" for net in nets}
+    twin = [gap["closest"], same["closest"]] if "closest" in gap else []
+    also = [f"that of the closest twin {twin[0]}, ", f"{twin[1]} the closest twin, "] if twin else ["", ""]
     return [
         "What the paper's accuracy figure shows: from some hundreds of units on, a DEQ and the network matched to it "
         "are equally accurate. What it does not show: that they compute the same, for other networks of that width are nearly "
@@ -198,9 +229,10 @@ def _what_accuracy_shows(records: Sequence[Record], width: int) -> list[str]:
         f"{lead('sgd', 'plain')} under SGD, by {lead('sgd', 'rescaled')} after the plain features are multiplied by one "
         f"factor, by {lead('ridge', 'plain')} with a readout in closed form: under SGD the scale acts as a learning rate.",
         f"What tells the networks apart, at m = {width}: the kernel of the matched network is {gap['matched']} from the DEQ's, "
-        f"where two draws of the DEQ are {gap['deq_again']} apart; the plain network's is {gap['plain']} away, "
-        f"{gap['rescaled']} rescaled. Same answers as the DEQ: {same['matched']} matched, {same['deq_again']} a second draw, "
-        f"{same['plain']} plain, {same['rescaled']} rescaled. At infinite width, without draws, the claims say it exactly.",
+        f"{also[0]}where two draws of the DEQ are {gap['deq_again']} apart; the plain network's is {gap['plain']} away, "
+        f"{gap['rescaled']} rescaled. Same answers as the DEQ: {same['matched']} matched, {also[1]}"
+        f"{same['deq_again']} a second draw, {same['plain']} plain, {same['rescaled']} rescaled. At infinite width, without "
+        "draws, the claims say it exactly.",
     ]
 
 

@@ -25,8 +25,8 @@ from notsodeep.papers.ling2024.rivals import ImageTask, Networks, best_factor, l
 from notsodeep.papers.records import key, provenance
 from notsodeep.runtime.files import output_folder, write_whole
 
-DRAWN = ("deq", "matched", "plain", "deq_again")
-RIVALS = ("matched", "plain", "rescaled", "deq_again")
+DRAWN = ("deq", "matched", "closest", "plain", "deq_again")
+RIVALS = ("matched", "closest", "plain", "rescaled", "deq_again")
 _KERNEL_SAMPLES = 1000
 
 
@@ -88,7 +88,7 @@ Unit = FiniteUnit | InfiniteUnit
 def run(unit: FiniteUnit, device: torch.device) -> Values:
     """Test accuracy by SGD and in closed form; against the DEQ, agreement of answers and gaps of kernels and predictions."""
     task = load_task(unit.data, unit.train, unit.test, device)
-    nets = networks(unit.activation, unit.var_a)
+    nets = networks(unit.activation, unit.var_a, unit.data, unit.train)
     factor = best_factor(nets, task.test_x)
     cache = FeatureCache(_features_key(unit))
     train, test, seconds = _features(unit, nets, task, cache)

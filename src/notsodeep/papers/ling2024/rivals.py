@@ -1,4 +1,5 @@
-"""The networks that L5 and L6 compare (a DEQ, the explicit network matched to it, the plain one), and their data."""
+"""The networks that L5 and L6 compare (a DEQ, the explicit network matched to it, its closest twin, the plain one), and their
+data."""
 
 from __future__ import annotations
 
@@ -22,26 +23,30 @@ from notsodeep.theory.architecture import Explicit, Implicit
 # The paper's solver: Anderson acceleration with a memory of 5, to a residual of 1e-2, in at most 25 steps.
 _TOLERANCE, _MEMORY, _STEPS = 1e-2, 5, 25
 _KINDS = ("deq", "deq_again", "matched", "plain")
+_DESIGN_SAMPLES = 1500
 _FACTOR_SAMPLES = 500
 _SETS = ("digits", *IMAGE_SETS)
 
 
 @dataclass(frozen=True)
 class Networks:
-    """The DEQ, its match and the plain network, all for data of τ0 = 1."""
+    """The DEQ, its match as in the paper, its closest twin and the plain network, all for data of τ0 = 1."""
 
     deq: Implicit
     matched: Explicit
+    closest: Explicit
     plain: Explicit
 
     def module(
         self, name: str, inputs: int, width: int, seed: int, outputs: int | None = None, *, paper_solver: bool = True
     ) -> DEQ | ENN:
-        """`deq`, `deq_again` (a second draw), `matched` or `plain`, with weights drawn from the seed and the name.
+        """`deq`, `deq_again` (a second draw), `matched`, `closest` or `plain`, with weights drawn from the seed and the name.
 
-        The DEQ is solved as in the paper, or to round-off.
+        The DEQ is solved as in the paper, or to round-off. The closest twin has the draw of the matched network: only
+        activations differ between the two.
         """
-        draw = torch.Generator().manual_seed(len(_KINDS) * seed + _KINDS.index(name))
+        place = _KINDS.index("matched" if name == "closest" else name)
+        draw = torch.Generator().manual_seed(len(_KINDS) * seed + place)
         bias = outputs is not None
         if name.startswith("deq"):
             tol, steps = (_TOLERANCE, _STEPS) if paper_solver else (None, 200)
@@ -57,16 +62,18 @@ class Networks:
                 max_steps=steps,
                 throw=False,  # the paper takes the state of the 25th step as it is
             )
-        net = self.matched if name == "matched" else self.plain
-        return ENN(net, inputs, width, outputs, readout_bias=bias, generator=draw)
+        return ENN(getattr(self, name), inputs, width, outputs, readout_bias=bias, generator=draw)
 
 
 @cache
-def networks(activation: str, var_a: float) -> Networks:
-    """The three networks for an activation and σ_a², the match designed at τ0 = 1."""
+def networks(activation: str, var_a: float, data: str, train: int = 0) -> Networks:
+    """The networks for an activation and σ_a², designed at τ0 = 1; the closest twin on the last of the samples to train on, for
+    kernels are compared on the first or on test samples."""
     deq = Implicit(activation, var_a)
     matched = design(deq, tau0=1.0, family="matched").explicit
-    return Networks(deq, matched, Explicit([deq.phi] * matched.depth).centred(1.0))
+    some = _task(data, train, torch.device("cpu")).x[-_DESIGN_SAMPLES:].double()
+    closest = design(deq, some, tau0=1.0).explicit
+    return Networks(deq, matched, closest, Explicit([deq.phi] * matched.depth).centred(1.0))
 
 
 def best_factor(nets: Networks, x: Tensor) -> float:

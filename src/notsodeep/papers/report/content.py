@@ -14,7 +14,7 @@ from typing import Any
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.figures.style import save
 from notsodeep.papers.claims import Claim, Verdict
-from notsodeep.papers.experiment import Experiment, Records
+from notsodeep.papers.experiment import Experiment, Records, settings as unit_settings
 from notsodeep.papers.figures.reproduce import drawings
 from notsodeep.papers.records import Record, Store, key
 from notsodeep.papers.registry import EXPERIMENTS
@@ -203,9 +203,9 @@ def _known(store: Store) -> tuple[dict[str, list[Record]], tuple[str, ...]]:
 
 def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[str]]:
     """The command that makes the records again, and notes where it does not make exactly these."""
-    there = {record.key for record in records}
+    there = {key(experiment.name, _unrevised(record)) for record in records}
     planned = {
-        size: {key(experiment.name, experiment.record_config(unit)) for unit in experiment.units(getattr(experiment, size))}
+        size: {key(experiment.name, unit_settings(unit)) for unit in experiment.units(getattr(experiment, size))}
         for size in _SIZES
     }
     size = max(_SIZES, key=lambda each: len(there & planned[each]))
@@ -215,7 +215,13 @@ def _command(experiment: Experiment, records: list[Record]) -> tuple[str, list[s
     if other:
         these = f"{counted(other, 'computation')} {'is' if other == 1 else 'are'}"
         said.append(f"{these} not of the command below: with other settings, or on a device that is not here.")
+    if older := sum(record.config.get("revision", 1) < experiment.revision for record in records):
+        said.append(f"{counted(older, 'computation')} of an earlier version of the experiment: the command makes them anew.")
     return f"notsodeep {experiment.command} {experiment.name} --{size}", said
+
+
+def _unrevised(record: Record) -> dict[str, Any]:
+    return {name: value for name, value in record.config.items() if name != "revision"}
 
 
 def _clean(claim: Claim) -> Claim:
