@@ -26,7 +26,7 @@ from notsodeep.matching.layers import TANGENT_WEIGHT
 from notsodeep.matching.pairs import MOST_SAMPLES, Pairs, imitation
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate
-from notsodeep.matching.solve import matching
+from notsodeep.matching.solve import fit_of, matching
 from notsodeep.runtime.threads import later
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars
@@ -112,6 +112,8 @@ class Task:
     def matched(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """The networks of at most `depth` layers that have the four scalars of the DEQ, judged, the nearest first."""
         found = [*self._matched(families, depth), *(one for one in self._rescaled() if one.matched)]
+        if not found and depth > 1:
+            found = [one for one in self._fitted(Fitted(2, scalars="matched")) if one.matched]
         return self._ranked(found) if found else []
 
     def _ranked(self, proposed: Sequence[Candidate]) -> list[Candidate]:
@@ -134,10 +136,10 @@ class Task:
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
         explicit, optimum = family.of(Pairs.of(self.net, self.fitted, self.tau0, self.match))
-        kept = family.scalars == "matched"  # a factor would change them
-        return self._gained(
-            Candidate(str(family), explicit if kept else self._calibrated(explicit), matched=kept, optimum=optimum)
-        )
+        if family.scalars == "matched":  # which a factor would change
+            matches = fit_of(explicit, self.target, Kernel.CONJUGATE).matches
+            return self._gained(Candidate(str(family), explicit, matched=matches))
+        return self._gained(Candidate(str(family), self._calibrated(explicit), optimum=optimum))
 
     def _fitted(self, family: Fitted) -> Iterator[Candidate]:
         try:

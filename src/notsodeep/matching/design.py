@@ -21,7 +21,8 @@ from notsodeep.matching.gains import gained
 from notsodeep.matching.hermite import MOST_TERMS, hermite_network
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate, Design, Measured
-from notsodeep.matching.solve import Fit, compare_scalars, matched_names, matching, nearest
+from notsodeep.matching.solve import Fit, compare_scalars, fit_of, matched_names, matching, nearest
+from notsodeep.runtime.threads import later
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
@@ -33,6 +34,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "quadratic": (QuadraticFamily(),),
 }
 """By name, in the order of preference at equal depth; the others depend on the DEQ or on samples."""
+_MATCHED_FITS = ("matched", "1:matched", "2:matched")
 _NAMES = ("auto", "matched", "rescaled", "fitted", *FAMILIES, "hermite")
 
 _SHALLOWEST_FIRST = sorted(
@@ -62,7 +64,8 @@ def design(
         tau0: The root mean square norm of the data; that of `x` by default, or 1 without data.
         family: "auto" (or "auto:1", of one layer): of all families, the network with the smallest gap on the half that was not
             fitted, the simpler where they tie; without `x` a matched one, the nearest on a Gaussian sample. By name:
-            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, or a `matching.Fitted`;
+            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, "fitted:2:matched", of those with
+            the four scalars, or a `matching.Fitted`;
             "rescaled", the DEQ's own φ as a φ(b x); "hard_tanh" (one layer), "leaky_relu" (one or two), "quadratic" (two);
             "hermite" or "hermite:TERMS" (one layer, exact on inputs of equal norm); "matched" or "matched:TERMS": the
             shallowest of hard_tanh, leaky_relu and quadratic that matches to 1e-8, else hermite.
@@ -123,7 +126,7 @@ def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Cand
     judged, kind = task.judged, str(family).partition(":")[0]
     fits = "A Gaussian sample of the data's norms and dimension was fitted" if task.split.imitated else ""
     if kind == "auto":
-        depth = _layers(str(family), "auto")
+        depth = 1 if family == "auto:1" else 2
         if data is None:
             return _without_data(task, depth)
         ranked = task.candidates(_SHALLOWEST_FIRST, depth)
@@ -131,8 +134,13 @@ def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Cand
         told = f"{fits}: there are only {few} samples{' that are not zero' * (few < len(data))}."
         return ranked[0], ranked, told if fits else "", judged
     if kind == "fitted":
-        asked = family if isinstance(family, Fitted) else Fitted(_layers(family, "fitted"))
-        return task.fit(asked), [], f"{fits}." if fits else "", judged
+        asked = family if isinstance(family, Fitted) else _fitted(family)
+        found = later(lambda: task.fit(asked)).result()  # in a thread where torch works alone, as in Task.candidates
+        if asked.scalars == "matched" and not found.matched:
+            raise _no_match(
+                task.net, task.target, Kernel.CONJUGATE, str(asked), fit_of(found.explicit, task.target, Kernel.CONJUGATE)
+            )
+        return found, [], f"{fits}." if fits else "", judged
     name, explicit, note = choose(task.net, task.target, str(family), task.match.scalars, data)
     everything = judged if data is None else _evenly(data, _MEASURED_SAMPLES)
     if task.match is Match.BOTH:
@@ -149,8 +157,9 @@ def _without_data(task: Task, depth: int) -> tuple[Candidate, list[Candidate], s
     return ranked[0], ranked, note, task.judged
 
 
-def _layers(family: str, name: str) -> int:
-    return int(family.partition(":")[2] or ("2" if name == "auto" else "1"))
+def _fitted(family: str) -> Fitted:
+    _, *arguments = family.split(":")
+    return Fitted(2 if "2" in arguments else 1, scalars="matched" if "matched" in arguments else "free")
 
 
 def _check_family(family: str) -> None:
@@ -161,8 +170,9 @@ def _check_family(family: str) -> None:
     if not colon:
         return
     if kind in ("auto", "fitted"):
-        if argument not in ("1", "2"):
-            raise BadInput(f"{family!r}: {kind}:1 and {kind}:2 are networks of one and of two hidden layers.")
+        if argument not in ("1", "2", *_MATCHED_FITS * (kind == "fitted")):
+            also = "; :matched behind them keeps the four scalars" * (kind == "fitted")
+            raise BadInput(f"{family!r}: {kind}:1 and {kind}:2 are networks of one and of two hidden layers{also}.")
     elif kind not in ("hermite", "matched"):
         raise BadInput(f"{family!r}: {kind} takes nothing behind its name; write family={kind!r}.")
     elif not (argument.isdecimal() and 2 <= int(argument[:9]) <= MOST_TERMS):
@@ -202,7 +212,8 @@ def _rescaled(net: Implicit, target: Scalars, kernel: Kernel | str) -> tuple[str
 
 def _no_match(net: Implicit, target: Scalars, kernel: Kernel | str, kind: str, best: Fit) -> NoMatch:
     others = (name for name, candidate in _SHALLOWEST_FIRST if name != kind and matching(candidate, target, kernel))
-    suggestion = next(others, "hermite")
+    fits = kernel == Kernel.CONJUGATE and kind != "fitted:2:matched"
+    suggestion = next(others, "fitted:2:matched" if fits else "hermite")
     table = ", ".join(f"{c.name} {c.target:.6g} (reached {c.reached:.6g})" for c in best.comparisons)
     return NoMatch(
         f"No {kind} network has the kernel of {net} at τ0 = {target.tau0:.6g}: the best residual is {best.residual:.1e}, with "

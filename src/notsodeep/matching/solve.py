@@ -59,13 +59,17 @@ def nearest(family: Family, target: Scalars, kernel: Kernel | str) -> Fit:
     return min(fits, key=lambda candidate: candidate.residual)
 
 
-def _member(family: Family, target: Scalars, kernel: Kernel | str, unknowns: tuple[float, ...]) -> Fit:
-    explicit = family.build(tuple(float(u) for u in unknowns), target.tau0)
+def fit_of(explicit: Explicit, target: Scalars, kernel: Kernel | str) -> Fit:
+    """The network with its scalars compared with the target."""
     with warnings.catch_warnings():
         # Each member is centred by construction, up to the round-off that a solver's extreme guesses magnify.
         warnings.simplefilter("ignore", NumericsWarning)
         reached = scalars(explicit, target.tau0)
     return Fit(explicit, reached, compare_scalars(target, reached, matched_names(kernel)))
+
+
+def _member(family: Family, target: Scalars, kernel: Kernel | str, unknowns: tuple[float, ...]) -> Fit:
+    return fit_of(family.build(tuple(float(u) for u in unknowns), target.tau0), target, kernel)
 
 
 def _polished(family: Family, target: Scalars, kernel: Kernel | str, start: tuple[float, ...]) -> tuple[tuple[float, ...], Fit]:
