@@ -307,7 +307,7 @@ def notes(every: Records) -> list[str]:
         limits = [value for record in finite for value in record.values["apart"]["limit"]]
         found.append(
             f"A DEQ of width {width} is {format_number(min(limits))} to {format_number(max(limits))} from its own limit of "
-            "infinite width: where two draws differ by as much, no twin can be nearer to one of them than the other is."
+            "infinite width: a twin, which is drawn too, cannot be expected nearer to a DEQ than another draw of it."
         )
     return found
 
@@ -315,8 +315,8 @@ def notes(every: Records) -> list[str]:
 L7 = Experiment(
     name="L7",
     title="The same training",
-    shows="With all weights trained by gradient descent, the explicit twin that has both kernels of a DEQ gives its outputs at "
-    "every step; beside it the twin with the conjugate kernel alone, and the plain network with its best gains.",
+    shows="How far the explicit twin that has both kernels of a DEQ stays from it while all weights are trained by gradient "
+    "descent; beside it the twin with the conjugate kernel alone, and the plain network with its best gains.",
     units=units,
     quick=Config(width=256, seeds=3, train=100, test=200, design=500, steps=300),
     full=Config(),
