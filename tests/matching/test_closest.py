@@ -171,10 +171,29 @@ def test_without_data_matched_scalars_come_first():
     assert found.family == "rescaled"  # the nearer of the two that match
     assert found.residual < 1e-8
     assert [one.family for one in found.candidates] == ["rescaled", "hard_tanh"]
-    other = nsd.design(nsd.Implicit("gelu", 0.2))
-    assert "nearest on a Gaussian sample" in other.note
-    assert other.measured is None
-    assert other.residual < 1e-2
+    other = nsd.design(nsd.Implicit("gelu", 0.2))  # where no family has them, two layers are fitted to them
+    assert (other.family, other.measured) == ("fitted:2:matched", None)
+    assert other.residual < 1e-8
+    assert "nearest on a Gaussian sample" in nsd.design(nsd.Implicit("gelu", 0.2), family="auto:1").note
+
+
+@pytest.mark.parametrize(("name", "most"), [("tanh", 4e-5), ("relu", 2e-4), ("x*tanh(x)", 2e-2)])
+def test_two_layers_have_the_scalars_and_are_near(digits, name, most):
+    found = nsd.design(nsd.Implicit(name, 0.2), digits[::2], family=Fitted(2, scalars="matched"))
+    assert found.residual < 1e-8
+    assert judged(found, digits[1::2]) < most
+    assert found.family == "fitted:2:matched"
+    with pytest.raises(BadInput, match="scalars of the conjugate kernel"):
+        nsd.design(nsd.Implicit(name, 0.2), digits[:200], family="fitted:2:matched", match="tangent")
+
+
+def test_the_scalars_that_a_fit_follows_are_those_of_its_network(mixture):
+    pairs = Pairs.of(nsd.Implicit("elu", 0.2), mixture[:60], 0.9)
+    layers = Layers(atoms((pairs.net.phi, LINE), pairs, free=True), (2, 1), pairs)
+    unknowns = layers.start(np.linspace(0.3, 0.9, 6).reshape(-1, 2), stretch=1.2)
+    given, exact = layers.scalars(unknowns), nsd.scalars(layers.network(unknowns), 0.9)
+    for name in ("gamma", "alpha1", "alpha2", "alpha3", "alpha4", "beta1", "beta2", "beta3", "kappa"):
+        assert getattr(given, name) == pytest.approx(getattr(exact, name), rel=1e-6)
 
 
 @pytest.mark.parametrize("match", ["conjugate", "tangent"])

@@ -19,7 +19,7 @@ NAMED = (
     "sin", "cos", "gaussian", "abs",
 )  # fmt: skip
 DATA = {"mixture": "Gaussian mixture", "digits": "digits", "mnist": "MNIST", "upload": "your file"}
-FAMILY_NAMES = ("matched", "fitted", "fitted:2", *FAMILIES, "hermite")
+FAMILY_NAMES = ("matched", "fitted", "fitted:2", "fitted:2:matched", *FAMILIES, "hermite")
 QUICK = "quick"
 """The family that stands for one that takes long to search while a slider moves; no link and no control asks for it."""
 _MOST_MOVING, TERMS_MOVING = 300, 8

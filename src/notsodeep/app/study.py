@@ -168,8 +168,7 @@ def _activation(text: str) -> Activation:
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
     """(family, network, note): where the family has no match, its nearest member."""
     if state.family.startswith("fitted"):
-        fitted = Fitted(2 if state.family.endswith("2") else 1)
-        one = Task(net, target, Match(state.kernel), Split.of(x, target.tau0)).fit(fitted)
+        one = Task(net, target, Match(state.kernel), Split.of(x, target.tau0)).fit(Fitted.named(state.family))
         return one.family, one.explicit, ""
     if state.family.startswith(QUICK):
         return _quick(net, state.family.partition(":")[2], state.kernel, target)

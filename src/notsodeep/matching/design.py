@@ -134,7 +134,7 @@ def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Cand
         told = f"{fits}: there are only {few} samples{' that are not zero' * (few < len(data))}."
         return ranked[0], ranked, told if fits else "", judged
     if kind == "fitted":
-        asked = family if isinstance(family, Fitted) else _fitted(family)
+        asked = family if isinstance(family, Fitted) else Fitted.named(family)
         found = later(lambda: task.fit(asked)).result()  # in a thread where torch works alone, as in Task.candidates
         if asked.scalars == "matched" and not found.matched:
             raise _no_match(
@@ -155,11 +155,6 @@ def _without_data(task: Task, depth: int) -> tuple[Candidate, list[Candidate], s
         ranked = task.candidates(_SHALLOWEST_FIRST, depth)
         note = "No family has the four scalars exactly: this network is the nearest on a Gaussian sample."
     return ranked[0], ranked, note, task.judged
-
-
-def _fitted(family: str) -> Fitted:
-    _, *arguments = family.split(":")
-    return Fitted(2 if "2" in arguments else 1, scalars="matched" if "matched" in arguments else "free")
 
 
 def _check_family(family: str) -> None:

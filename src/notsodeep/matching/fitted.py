@@ -62,6 +62,12 @@ class Fitted:
         object.__setattr__(self, "dictionary", None if dictionary is None else _dictionary(dictionary))
         object.__setattr__(self, "scalars", choice(scalars, "scalars", ("free", "matched")))
 
+    @classmethod
+    def named(cls, family: str) -> Fitted:
+        """The family of a name: fitted, with :1 or :2 for the depth and :matched for the scalars behind it."""
+        _, *arguments = family.split(":")
+        return cls(2 if "2" in arguments else 1, scalars="matched" if "matched" in arguments else "free")
+
     def __str__(self) -> str:
         return "fitted" + ":2" * (self.depth == 2) + ":matched" * (self.scalars == "matched")
 
