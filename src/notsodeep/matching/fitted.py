@@ -29,7 +29,8 @@ STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
 # large weights that cancel. The proof of optimality speaks of the directions above the second share alone.
 _USED, _PROVEN = 1e-7, 1e-10
-_ENOUGH, _ENOUGH_MIXED = 5e-5, 2e-4  # errors above which a layer mixes two kinds of units, and above which these may hold tanh
+_MOST_PAIRS = 3000  # of a fit that is not linear
+_ENOUGH, _ENOUGH_MIXED = 1e-6, 2e-4  # errors above which a layer mixes two kinds of units, and above which these may hold tanh
 _WORTH_MIXING, _WORTH_A_KIND = 0.8, 0.7  # of the error: what two kinds, and one more in a single layer, must at most leave
 
 
@@ -83,6 +84,7 @@ class Fitted:
 
     def _nearest(self, phi: Activation, pairs: Pairs) -> Explicit:
         """The nearest of ever richer networks, each tried where those before are not near enough."""
+        pairs = pairs.fewer(_MOST_PAIRS)
         free, given = self.dictionary is None, self.dictionary or (phi, LINE)
         kept = scalars(pairs.net, pairs.tau0) if self.scalars == "matched" else None
         best, error = nearest(atoms(given, pairs, free), (1, 1)[: self.depth], pairs, kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from notsodeep.kernels.names import Kernel, Match
 from notsodeep.theory.architecture import Implicit
 
 MOST_SAMPLES = 400
-_MOST_PAIRS, _AS_MANY = 3000, 1000
+_MOST_PAIRS, _AS_MANY = 30_000, 1000
 _FARTHEST = 30.0  # τ0: samples longer than this are left out of a fit
 _SHORTEST = 1e-3  # of τ0
 
@@ -72,6 +72,22 @@ class Pairs:
             weights[kernel] = plain / torch.linalg.vector_norm(plain * target)
             targets[kernel] = target * weights[kernel]
         return cls(net, tau0, norms, first, second, rho, targets, weights)
+
+    def fewer(self, count: int) -> Pairs:
+        """The first `count` of the pairs, and all of the diagonal."""
+        given = len(self.first)
+        if given <= count:
+            return self
+        chosen = torch.cat([torch.arange(count), torch.arange(given, given + len(self.norms))])
+        more = torch.cat([torch.full((count,), math.sqrt(given / count)), torch.ones(len(self.norms))]).to(torch.float64)
+        sizes = {kernel: torch.linalg.vector_norm(target[chosen] * more) for kernel, target in self.targets.items()}
+        targets, weights = (
+            {kernel: one[chosen] * more / sizes[kernel] for kernel, one in both.items()}
+            for both in (self.targets, self.weights)
+        )
+        return replace(
+            self, first=self.first[:count], second=self.second[:count], rho=self.rho[:count], targets=targets, weights=weights
+        )
 
     @property
     def taus(self) -> Tensor:
