@@ -56,7 +56,7 @@ def test_auto_is_nearer_than_the_same_activation_times_a_factor(digits, name):
     assert gaps[0] == pytest.approx(found.measured.gap, rel=1e-6)
     assert {"fitted", "fitted:2", "rescaled", "scaled"} <= {one.family for one in found.candidates}
     assert found.measured.samples == 300
-    assert "own activation, times a factor" in found.summary()
+    assert "times nearer than the DEQ's own activation, scaled" in found.summary()
 
 
 def test_ties_go_to_the_simpler_network(digits):

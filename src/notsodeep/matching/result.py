@@ -18,7 +18,7 @@ from notsodeep.theory.scalars import Scalars
 from notsodeep.tolerances import MATCH_RTOL
 
 WIDTH = 1024  # at which costs are told
-_RIVALS = {"scaled": "own activation, times a factor", "unrolled": "DEQ cut after 2 steps, scaled"}
+_RIVALS = {"scaled": "DEQ's own activation, scaled", "unrolled": "DEQ cut after 2 steps, scaled"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +139,8 @@ class Design:
             console.print(self._measured_table(measured, "G" if kernel == "conjugate" else "Θ"))
         if self.candidates:
             console.print(self._candidate_table())
+            if lead := self._lead():
+                console.print(lead, soft_wrap=True)
         if self.optimum is not None:
             console.print(
                 f"One layer, fitted: {self.optimum.error:.2e} off in Frobenius norm on the fitted pairs; no network of its "
@@ -175,6 +177,15 @@ class Design:
             table.add_row(name, str(depth), "matched" if one.matched else "", f"{cost:.2f}", f"{one.gap:.2e}")
         table.caption = f"MFLOP per sample at width {WIDTH}; matched: its kernel is the DEQ's as n and p grow"
         return table
+
+    def _lead(self) -> str:
+        """By how much the chosen network is nearer than the simplest rivals among the candidates, as a sentence."""
+        chosen, *others = self.candidates
+        if chosen.family in _RIVALS:
+            return f"No design is nearer than the {_RIVALS[chosen.family]}: it is chosen."
+        rivals = {c.family: c.gap for c in reversed(others) if c.family in _RIVALS}  # of each the nearest
+        leads = [f"{gap / chosen.gap:.3g} times nearer than the {_RIVALS[name]}" for name, gap in rivals.items() if gap > chosen.gap]
+        return f"The chosen network is {', and '.join(leads)}." if leads else ""
 
     def _measured_table(self, m: Measured, letter: str) -> Table:
         of = f"{m.samples}" if m.samples == m.of_samples else f"{m.samples} of {m.of_samples}"
