@@ -87,11 +87,12 @@ class Fitted:
         pairs = pairs.fewer(_MOST_PAIRS)
         free, given = self.dictionary is None, self.dictionary or (phi, LINE)
         kept = scalars(pairs.net, pairs.tau0) if self.scalars == "matched" else None
-        best, error = nearest(atoms(given, pairs, free), (1, 1)[: self.depth], pairs, kept)
+        plain, mixed = (1, 1)[: self.depth], (2, 1) if Kernel.TANGENT not in pairs.targets else (1, 2)
+        best, error = nearest(atoms(given, pairs, free), plain, pairs, kept)
         richer = [(given, _ENOUGH), *[((phi, activation("tanh"), LINE), _ENOUGH_MIXED)] * free]
         for dictionary, enough in [] if isinstance(phi, Rectifier) and kept is None else richer:
             if error > enough:
-                network, less = nearest(atoms(dictionary, pairs, free), (2, 1)[: self.depth], pairs, kept)
+                network, less = nearest(atoms(dictionary, pairs, free), mixed if self.depth > 1 else (2,), pairs, kept)
                 if less < _WORTH_MIXING * error:
                     best, error = network, less
         return best

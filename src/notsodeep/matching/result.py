@@ -184,7 +184,9 @@ class Design:
         if chosen.family in _RIVALS:
             return f"No design is nearer than the {_RIVALS[chosen.family]}: it is chosen."
         rivals = {c.family: c.gap for c in reversed(others) if c.family in _RIVALS}  # of each the nearest
-        leads = [f"{gap / chosen.gap:.3g} times nearer than the {_RIVALS[name]}" for name, gap in rivals.items() if gap > chosen.gap]
+        leads = [
+            f"{gap / chosen.gap:.3g} times nearer than the {_RIVALS[name]}" for name, gap in rivals.items() if gap > chosen.gap
+        ]
         return f"The chosen network is {', and '.join(leads)}." if leads else ""
 
     def _measured_table(self, m: Measured, letter: str) -> Table:
