@@ -48,6 +48,8 @@ class Split:
     """The training set."""
     test: Dataset
     """The test set."""
+    standardiser: Standardiser | None = None
+    """The mean and the scale of the raw training set, if the data are standardised."""
 
 
 def load(spec: str, standardise: bool | None = None, labels: str | int | None = None) -> Dataset:
@@ -74,7 +76,12 @@ def load(spec: str, standardise: bool | None = None, labels: str | int | None = 
 
 
 def load_split(
-    spec: str, standardise: bool | None = None, labels: str | int | None = None, held_out: float = 0.2, seed: int = 0
+    spec: str,
+    standardise: bool | None = None,
+    labels: str | int | None = None,
+    held_out: float = 0.2,
+    seed: int = 0,
+    per_feature: bool = False,
 ) -> Split:
     """The data that `spec` names, in a part to learn from and a part to test on.
 
@@ -84,9 +91,10 @@ def load_split(
         labels: As for `load`.
         held_out: The share of the samples to test on, drawn at random, of data without a test set of their own.
         seed: The seed of that draw.
+        per_feature: Whether each feature is divided by a scale of its own, for columns in different units.
 
     Returns:
-        The two parts.
+        The two parts, and their standardiser.
 
     Raises:
         BadInput: As for `load`, and if there are fewer than two samples.
@@ -95,13 +103,15 @@ def load_split(
     split = _own_split(spec, labels) if _image_settings(spec) is not None else _drawn_split(spec, labels, held_out, seed)
     if _as_is(spec, standardise):
         return split
-    standardiser = Standardiser.of(split.train.x)
+    standardiser = Standardiser.of(split.train.x, per_feature)
 
     def scaled(part: Dataset, how: str) -> Dataset:
         return replace(part, x=standardiser(part.x), description=f"{part.description}, {how}")
 
     return Split(
-        scaled(split.train, "centred and scaled to τ0 = 1"), scaled(split.test, "with the training set's mean and scale")
+        scaled(split.train, "centred and each feature scaled, to τ0 = 1" if per_feature else "centred and scaled to τ0 = 1"),
+        scaled(split.test, "with the training set's mean and scale"),
+        standardiser,
     )
 
 
