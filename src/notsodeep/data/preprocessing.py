@@ -75,6 +75,8 @@ class Preprocessing:
     def learnt(self, y: Any, names: Sequence[str] | None = None) -> Tensor:
         """Labels as the network learns them: places of classes, (n,), or numbers in the units of its outputs, (n, K).
 
+        Without names of classes, whole numbers are places already.
+
         Args:
             y: Labels: classes as names or numbers, (n,), or real numbers, (n,) or (n, K).
             names: Names of the classes 0 … K − 1, where y holds their places.
@@ -82,6 +84,8 @@ class Preprocessing:
         Raises:
             BadInput: A class is none of the network's.
         """
+        if self.classes is None and self.targets is None and label_array(y).dtype.kind in "iub":
+            return torch.from_numpy(label_array(y).astype(np.int64))
         if self.classes is None:
             numbers = real(y, "y", dtype=torch.float64)
             numbers = numbers.reshape(len(numbers), -1)

@@ -101,7 +101,9 @@ def load_split(
     """
     spec = _text(spec)
     split = _own_split(spec, labels) if _image_settings(spec) is not None else _drawn_split(spec, labels, held_out, seed)
-    if _as_is(spec, standardise):
+    if flag(per_feature, "per_feature") and standardise is False:
+        raise BadInput("per_feature scales each feature, and standardise=False scales none: leave one of them out.")
+    if _as_is(spec, standardise) and not per_feature:
         return split
     standardiser = Standardiser.of(split.train.x, per_feature)
 

@@ -90,7 +90,7 @@ def compile_deq(
 
     Args:
         deq: A DEQ of an `Implicit` network, trained or not.
-        x: Samples, (n, p).
+        x: Samples, (n, p); raw ones too, if the DEQ knows its preprocessing, which the network then has as well.
         y: Classes (n,), or real numbers (n,) or (n, K), to compare both networks on.
         family: The family of the activations, as in `design`.
         match: The kernel that must agree, "conjugate", "tangent" or "both". Of both, gains of the layers match the tangent one:
@@ -111,7 +111,7 @@ def compile_deq(
     """
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
-    rows = samples(x).to(deq.B)
+    rows = deq.taken(samples(x)).to(deq.B)
     module_input(rows, deq.in_features, deq.B, "DEQ")
     distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
@@ -133,6 +133,7 @@ def compile_deq(
         device=deq.B.device,
         dtype=deq.B.dtype,
     )
+    network.preprocessing = deq.preprocessing
     train, test = _split(len(rows), draw)
     if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
         _start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
@@ -142,7 +143,7 @@ def compile_deq(
         twins.distil(distil, draw, progress)
         twins.fit_readout()
     certificate = twins.certificate(found, notes)
-    certificate = replace(certificate, trained=trained, distilled_epochs=distil)
+    certificate = replace(certificate, trained=trained, distilled_epochs=distil, preprocessing=deq.preprocessing)
     if labels is not None and len(test):
         certificate = replace(certificate, scores=twins.scores(labels))
     return Compiled(network, found, certificate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from torch import Tensor, nn
@@ -46,6 +47,14 @@ class Predictor(nn.Module):
         """Names or numbers of the classes, where they are known."""
         return None if self._preprocessing is None else self._preprocessing.classes
 
+    def taken(self, x: Tensor) -> Tensor:
+        """Samples x as the network takes them: raw ones are standardised, where that is known. Raw are those whose mean and root
+        mean square norm come nearer to 0 and 1 by it."""
+        if self.standardiser is None or x.shape[1] != self.in_features:
+            return x
+        scaled = self.standardiser(x.double())
+        return scaled.to(x.dtype) if _unlike(scaled) < _unlike(x.double()) else x
+
     def predict(self, x: Array) -> Any:
         """The answers for raw rows.
 
@@ -61,9 +70,9 @@ class Predictor(nn.Module):
         """
         if self._preprocessing is None:
             raise BadInput(
-                "The preprocessing of this network is not known, so it cannot answer for raw rows. Set it, with x as it was before "
-                "training: network.preprocessing = nsd.data.Preprocessing(nsd.data.Standardiser.of(x), classes=('no', 'yes')); "
-                "a network trained on raw rows has Preprocessing()."
+                "The preprocessing of this network is not known, so it cannot answer for raw rows. Set it, with x as it was "
+                "before training: network.preprocessing = nsd.data.Preprocessing(nsd.data.Standardiser.of(x), "
+                "classes=('no', 'yes')); a network trained on raw rows has Preprocessing()."
             )
         rows = samples(x)
         if rows.shape[1] != self.in_features:
@@ -74,3 +83,9 @@ class Predictor(nn.Module):
         inputs = self._preprocessing.inputs(rows.to(weight.device), weight.dtype)
         answers = self._preprocessing.answers(in_batches(self, inputs))
         return like(x)(answers) if isinstance(answers, Tensor) else answers
+
+
+def _unlike(x: Tensor) -> float:
+    """Distance of the statistics of samples from those of standardised ones."""
+    norm = float(x.square().sum(1).mean().sqrt())
+    return float(x.mean(0).norm()) + (abs(math.log(norm)) if norm > 0.0 else math.inf)
