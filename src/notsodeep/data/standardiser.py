@@ -74,20 +74,36 @@ class Standardiser:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(x − mean)/scale, in the dtype and on the device of x, (n, p)."""
-        x, mean, scale = self._fitting(x, "x")
+        x = self._fitting(x, "x")
+        mean, scale = self.like(x)
         return (x - mean).div_(scale)
 
     def inverse(self, z: Tensor) -> Tensor:
         """z·scale + mean, in the dtype and on the device of z, (n, p)."""
-        z, mean, scale = self._fitting(z, "z")
+        z = self._fitting(z, "z")
+        mean, scale = self.like(z)
         return z * scale + mean
 
-    def _fitting(self, x: Tensor, name: str) -> tuple[Tensor, Tensor, float | Tensor]:
-        """Samples x, and the mean and the scale in their dtype and on their device."""
+    def once(self, x: Tensor) -> Tensor:
+        """x standardised, unless it is already: unless its mean and root mean square norm are nearer to 0 and 1 as it is."""
+        scaled = self(x.double())
+        return scaled.to(x.dtype) if _unlike(scaled) < _unlike(x.double()) else x
+
+    def like(self, x: Tensor) -> tuple[Tensor, float | Tensor]:
+        """The mean and the scale in the dtype and on the device of x."""
+        return self.mean.to(x), self.scale.to(x) if isinstance(self.scale, Tensor) else self.scale
+
+    def _fitting(self, x: Tensor, name: str) -> Tensor:
         x = samples(x, name)
         if x.shape[1] != self.features:
             raise BadInput(f"{name} has {x.shape[1]} features; the statistics were taken from data with {self.features}.")
-        return x, self.mean.to(x), self.scale.to(x) if isinstance(self.scale, Tensor) else self.scale
+        return x
+
+
+def _unlike(x: Tensor) -> float:
+    """Distance of the statistics of samples from those of standardised ones."""
+    norm = float(x.square().sum(1).mean().sqrt())
+    return float(x.mean(0).norm()) + (abs(math.log(norm)) if norm > 0.0 else math.inf)
 
 
 def rounded_tau0(x: Tensor) -> float:

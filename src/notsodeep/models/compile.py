@@ -117,7 +117,7 @@ def compile_deq(
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
-    labels = None if y is None else Targets.numbered(y, len(rows))
+    labels = None if y is None else deq.learnt(Targets.numbered(y, len(rows)))
     draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
     assert draw is not None
     changed = deq.changed()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from notsodeep.arguments import instance
 from notsodeep.arrays import Array, like, samples
 from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.models.training.readout import in_batches
 
@@ -48,12 +49,16 @@ class Predictor(nn.Module):
         return None if self._preprocessing is None else self._preprocessing.classes
 
     def taken(self, x: Tensor) -> Tensor:
-        """Samples x as the network takes them: raw ones are standardised, where that is known. Raw are those whose mean and root
-        mean square norm come nearer to 0 and 1 by it."""
-        if self.standardiser is None or x.shape[1] != self.in_features:
-            return x
-        scaled = self.standardiser(x.double())
-        return scaled.to(x.dtype) if _unlike(scaled) < _unlike(x.double()) else x
+        """Samples x as the network takes them: raw ones are standardised, where it is known how."""
+        known = self.standardiser
+        return x if known is None or x.shape[1] != self.in_features else known.once(x)
+
+    def learnt(self, labels: Targets) -> Targets:
+        """Labels as the network learnt them: numbers in their own units are scaled, where it is known how."""
+        known = None if self._preprocessing is None else self._preprocessing.targets
+        if known is None or labels.classes is not None or labels.outputs != known.features:
+            return labels
+        return replace(labels, source=known.once(labels.read()))
 
     def predict(self, x: Array) -> Any:
         """The answers for raw rows.
@@ -83,9 +88,3 @@ class Predictor(nn.Module):
         inputs = self._preprocessing.inputs(rows.to(weight.device), weight.dtype)
         answers = self._preprocessing.answers(in_batches(self, inputs))
         return like(x)(answers) if isinstance(answers, Tensor) else answers
-
-
-def _unlike(x: Tensor) -> float:
-    """Distance of the statistics of samples from those of standardised ones."""
-    norm = float(x.square().sum(1).mean().sqrt())
-    return float(x.mean(0).norm()) + (abs(math.log(norm)) if norm > 0.0 else math.inf)
