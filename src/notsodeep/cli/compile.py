@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from notsodeep.cli import options
@@ -107,7 +108,10 @@ def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:
         return {}
     theirs, ours = (in_batches(network, task.test_x) for network in (deq, compiled.network))
     found: dict[str, Any] = {"samples": len(theirs)}
-    if theirs.shape[1] > 1:
+    if task.test_y is not None and task.test_y.is_floating_point():
+        spread = (theirs - theirs.mean(0)).square().mean().clamp(min=torch.finfo(theirs.dtype).tiny)
+        found["output_error"] = float(((ours - theirs).square().mean() / spread).sqrt())
+    elif theirs.shape[1] > 1:
         different = (theirs.argmax(1) != ours.argmax(1)).nonzero().flatten().tolist()
         found |= {"agreement": 1.0 - len(different) / len(theirs), "different_rows": different}
     if task.test_y is not None:
