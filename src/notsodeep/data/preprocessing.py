@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.arguments import instance
+from notsodeep.arguments import instance, shown
 from notsodeep.arrays import label_array, real, samples
 from notsodeep.data.standardiser import Standardiser
 from notsodeep.errors import BadInput
@@ -122,7 +122,7 @@ class Preprocessing:
         return f"{inputs} → numbers in their own units" if self.targets is not None else inputs
 
 
-def class_names(present: Tensor, names: Sequence[str] | None = None) -> tuple[str, ...] | tuple[int, ...]:
+def class_names(present: Iterable[Any], names: Sequence[str] | None = None) -> tuple[str, ...] | tuple[int, ...]:
     """The classes with these numbers by their names; digits and classes without names are numbers."""
     if names is None or all(name.isdecimal() for name in names):
         return tuple(int(k if names is None else names[int(k)]) for k in present)
@@ -131,14 +131,12 @@ def class_names(present: Tensor, names: Sequence[str] | None = None) -> tuple[st
 
 def _names(classes: Any) -> tuple[Any, ...]:
     """Class names as words or as whole numbers; labels of other kinds, such as True and 0.5, by their text."""
-    if not isinstance(classes, list | tuple | np.ndarray | Tensor) or len(classes) == 0 or np.ndim(classes) != 1:
-        raise BadInput(f"classes must name each output, as in classes=('no', 'yes'); got {classes!r:.60}.")
-    found = label_array(classes).tolist() if not isinstance(classes, list | tuple) else list(classes)
-    found = [k.item() if isinstance(k, np.generic) else k for k in found]
-    if all(isinstance(k, int | float) and not isinstance(k, bool) and k == k and k == int(k) for k in found):
-        found = [int(k) for k in found]
-    else:
-        found = [str(k) for k in found]
+    labels = label_array(classes, "classes") if isinstance(classes, list | tuple | np.ndarray | Tensor) else np.empty(0)
+    if labels.ndim != 1 or len(labels) == 0:
+        raise BadInput(f"classes must name each output, as in classes=('no', 'yes'); got {shown(classes)}.")
+    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((labels == np.floor(labels)).all()))
+    whole = whole and bool(np.isfinite(labels).all())
+    found = [int(k) if whole else str(k) for k in labels.tolist()]
     if len(set(found)) < len(found):
         raise BadInput(f"Two outputs are called the same: the classes are {_listed(found)}.")
     return tuple(found)

@@ -14,6 +14,7 @@ from torch import Tensor
 from notsodeep.arguments import flag, is_whole, path, seed as checked_seed, share, shown
 from notsodeep.arrays import check_memory, samples
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
+from notsodeep.data.preprocessing import Preprocessing, class_names
 from notsodeep.data.standardiser import Standardiser, standardised
 from notsodeep.data.tables import READERS, read_table
 from notsodeep.errors import BadInput
@@ -50,6 +51,14 @@ class Split:
     """The test set."""
     standardiser: Standardiser | None = None
     """The mean and the scale of the raw training set, if the data are standardised."""
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """That of a network trained on these x and y: its files then take raw rows and answer with the names of classes."""
+        y, names = self.train.y, self.train.classes
+        if y is None or y.is_floating_point():
+            return Preprocessing(self.standardiser)
+        return Preprocessing(self.standardiser, class_names(range(int(y.max()) + 1 if names is None else len(names)), names))
 
 
 def load(spec: str, standardise: bool | None = None, labels: str | int | None = None) -> Dataset:

@@ -74,30 +74,26 @@ class Standardiser:
 
     def __call__(self, x: Tensor) -> Tensor:
         """(x − mean)/scale, in the dtype and on the device of x, (n, p)."""
-        x = self._fitting(x, "x")
-        mean, scale = self.like(x)
+        x, mean, scale = self._fitting(x, "x")
         return (x - mean).div_(scale)
 
     def inverse(self, z: Tensor) -> Tensor:
         """z·scale + mean, in the dtype and on the device of z, (n, p)."""
-        z = self._fitting(z, "z")
-        mean, scale = self.like(z)
+        z, mean, scale = self._fitting(z, "z")
         return z * scale + mean
 
-    def once(self, x: Tensor) -> Tensor:
-        """x standardised, unless it is already: unless its mean and root mean square norm are nearer to 0 and 1 as it is."""
-        scaled = self(x.double())
-        return scaled.to(x.dtype) if _unlike(scaled) < _unlike(x.double()) else x
-
-    def like(self, x: Tensor) -> tuple[Tensor, float | Tensor]:
-        """The mean and the scale in the dtype and on the device of x."""
-        return self.mean.to(x), self.scale.to(x) if isinstance(self.scale, Tensor) else self.scale
-
-    def _fitting(self, x: Tensor, name: str) -> Tensor:
+    def _fitting(self, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Samples, and the mean and the scale in their dtype and on their device."""
         x = samples(x, name)
         if x.shape[1] != self.features:
             raise BadInput(f"{name} has {x.shape[1]} features; the statistics were taken from data with {self.features}.")
-        return x
+        return x, self.mean.to(x), torch.as_tensor(self.scale).to(x)
+
+
+def once(standardiser: Standardiser, x: Tensor) -> Tensor:
+    """x standardised, unless it is already: unless its mean and root mean square norm are nearer to 0 and 1 as it is."""
+    scaled = standardiser(x.double())
+    return scaled.to(x.dtype) if _unlike(scaled) < _unlike(x.double()) else x
 
 
 def _unlike(x: Tensor) -> float:

@@ -27,6 +27,7 @@ from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN, assign
+from notsodeep.models.predictor import learnt, taken
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
@@ -111,13 +112,13 @@ def compile_deq(
     """
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
-    rows = deq.taken(samples(x)).to(deq.B)
+    rows = taken(deq, samples(x)).to(deq.B)
     module_input(rows, deq.in_features, deq.B, "DEQ")
     distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
-    labels = None if y is None else deq.learnt(Targets.numbered(y, len(rows)))
+    labels = None if y is None else learnt(deq, Targets.numbered(y, len(rows)))
     draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
     assert draw is not None
     changed = deq.changed()

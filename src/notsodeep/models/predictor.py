@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from notsodeep.arguments import instance
 from notsodeep.arrays import Array, like, samples
 from notsodeep.data.preprocessing import Preprocessing
-from notsodeep.data.standardiser import Standardiser
+from notsodeep.data.standardiser import Standardiser, once
 from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput
 from notsodeep.models.training.readout import in_batches
@@ -48,18 +48,6 @@ class Predictor(nn.Module):
         """Names or numbers of the classes, where they are known."""
         return None if self._preprocessing is None else self._preprocessing.classes
 
-    def taken(self, x: Tensor) -> Tensor:
-        """Samples x as the network takes them: raw ones are standardised, where it is known how."""
-        known = self.standardiser
-        return x if known is None or x.shape[1] != self.in_features else known.once(x)
-
-    def learnt(self, labels: Targets) -> Targets:
-        """Labels as the network learnt them: numbers in their own units are scaled, where it is known how."""
-        known = None if self._preprocessing is None else self._preprocessing.targets
-        if known is None or labels.classes is not None or labels.outputs != known.features:
-            return labels
-        return replace(labels, source=known.once(labels.read()))
-
     def predict(self, x: Array) -> Any:
         """The answers for raw rows.
 
@@ -88,3 +76,17 @@ class Predictor(nn.Module):
         inputs = self._preprocessing.inputs(rows.to(weight.device), weight.dtype)
         answers = self._preprocessing.answers(in_batches(self, inputs))
         return like(x)(answers) if isinstance(answers, Tensor) else answers
+
+
+def taken(network: Predictor, x: Tensor) -> Tensor:
+    """Samples x as the network takes them: raw ones are standardised, where it is known how."""
+    known = network.standardiser
+    return x if known is None or x.shape[1] != known.features else once(known, x)
+
+
+def learnt(network: Predictor, labels: Targets) -> Targets:
+    """Labels as the network learnt them: numbers in their own units are scaled, where it is known how."""
+    known = None if network.preprocessing is None else network.preprocessing.targets
+    if known is None or labels.classes is not None or labels.outputs != known.features:
+        return labels
+    return replace(labels, source=once(known, labels.read()))

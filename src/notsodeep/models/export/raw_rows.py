@@ -40,13 +40,12 @@ class RawRows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         given, targets = self.known.standardiser, self.known.targets
         if given is not None:
-            mean, scale = given.like(x)
-            x = ((x - mean) / scale).to(self.dtype)
+            x = ((x - given.mean.to(x)) / torch.as_tensor(given.scale).to(x)).to(self.dtype)
         out: Tensor = self.network(x)
         if targets is None:
             return out
-        mean, scale = targets.like(out.to(self.outer))
-        return out.to(self.outer) * scale + mean
+        out = out.to(self.outer)
+        return out * torch.as_tensor(targets.scale).to(out) + targets.mean.to(out)
 
 
 def add_answers(proto: Any, known: Preprocessing) -> None:
