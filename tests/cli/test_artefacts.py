@@ -96,3 +96,58 @@ def test_onnx_answers_for_raw_rows_as_the_deq_does(task, notsodeep, tmp_path):
         assert (theirs == wanted).mean() == pytest.approx(report["deq"])
         assert (ours == wanted).mean() == pytest.approx(report["explicit"])
         assert report["explicit"] > 0.8
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A small table of words, and one of its rows without the last column."""
+    folder = tmp_path_factory.mktemp("table")
+    x, y = words()
+    rows = [",".join([*map(str, row), kind.split(",")[0]]) for row, kind in zip(x[:120].tolist(), y, strict=False)]
+    (folder / "words.csv").write_text("\n".join(rows), encoding="utf-8")
+    (folder / "fewer.csv").write_text("\n".join(row.partition(",")[2] for row in rows), encoding="utf-8")
+    (folder / "other.csv").write_text("\n".join(row.replace("ash", "elm") for row in rows), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "says"),
+    [
+        ("fewer.csv", (), "takes 4 features and"),
+        ("other.csv", (), "hold elm, which the network does not know; its classes are ash, oak, tännchen"),
+        ("words.csv", ("--raw",), "knows their mean and scale: leave --raw out"),
+    ],
+)
+def test_data_that_do_not_fit_the_networks_own(file, options, says, table, notsodeep, tmp_path):
+    model = tmp_path / "deq.safetensors"
+    ran = notsodeep("train", "--data", str(table / "words.csv"), "--labels", "-1", "--width", "16", "--out", str(model))
+    assert ran.returncode == 0, ran.stderr
+    ran = notsodeep("compile", str(model), "--data", str(table / file), "--labels", "-1", *options)
+    assert ran.returncode == 2
+    assert says in ran.stderr
+    assert ran.stdout == ""
+
+
+def test_a_network_of_raw_rows_and_one_of_an_older_file(table, notsodeep, tmp_path):
+    data = ("--data", str(table / "words.csv"), "--labels", "-1")
+    model, old = tmp_path / "deq.safetensors", tmp_path / "old.safetensors"
+    ran = notsodeep("train", *data, "--raw", "--width", "16", "--out", str(model))
+    assert ran.returncode == 0, ran.stderr
+    deq = nsd.load(model)
+    assert deq.standardiser is None
+    assert deq.classes == ("ash", "oak", "tännchen")
+    assert "trained on raw rows: leave --standardise out" in notsodeep("compile", str(model), *data, "--standardise").stderr
+    deq.preprocessing = None
+    nsd.save(deq, old)
+    ran = notsodeep("compile", str(old), *data, "--raw", "--out", str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    assert "does not say how its data were prepared" in ran.stderr
+    assert nsd.load(tmp_path / "network.safetensors").classes == ("ash", "oak", "tännchen")
+
+
+def test_whole_numbers_to_predict(table, notsodeep):
+    wrong = notsodeep("train", "--data", str(table / "words.csv"), "--labels", "-1", "--numbers")
+    assert (wrong.returncode, "names of classes, such as ash; leave --numbers out" in wrong.stderr) == (2, True)
+    (table / "ages.csv").write_text("\n".join(f"{k % 7},{k % 5},{k}" for k in range(40)))
+    many = notsodeep("train", "--data", str(table / "ages.csv"), "--labels", "-1")
+    assert (many.returncode, "numbers to predict, say --numbers" in many.stderr) == (2, True)

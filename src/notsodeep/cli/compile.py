@@ -78,8 +78,9 @@ def _task(deq: DEQ, model: Path, data: str, labels: str | None, seed: int, stand
     known = deq.preprocessing
     if known is None:
         task = load_task(data, standardise, labels, seed, need_labels=False)
-        fits = task.outputs == deq.out_features and task.x.shape[1] == deq.in_features
-        deq.preprocessing = task.preprocessing if fits else None
+        if task.x.shape[1] == deq.in_features and task.outputs in (0, deq.out_features):
+            err.print(f"note: {str(model)!r} does not say how its data were prepared; taken to be as {data!r} is here.")
+            deq.preprocessing = task.preprocessing
         return task
     if standardise is not None and standardise != (known.standardiser is not None):
         has = (
