@@ -23,6 +23,9 @@ class Preprocessing:
     """The standardiser of a network's inputs, and the meaning of its outputs: classes, or numbers in their own units.
 
     All None is the preprocessing of a network that takes raw rows as they are and answers with its outputs.
+
+    Raises:
+        BadInput: A part is of another kind, two classes have one name, or both classes and targets are given.
     """
 
     standardiser: Standardiser | None = None

@@ -21,6 +21,9 @@ class Standardiser:
     """x → (x − mean)/scale, with the mean sample and the root mean square norm about it: τ0 = 1 for its own data.
 
     The scale is one number, or one of each feature, for columns in different units.
+
+    Raises:
+        BadInput: The mean is not (p,), or the scale neither a positive number nor p of them.
     """
 
     mean: Tensor
