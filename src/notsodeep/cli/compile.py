@@ -127,6 +127,8 @@ def _lines(test: dict[str, Any], task: Task) -> list[str]:
             f"{measure(task.test_y)} on {test['samples']} test samples: DEQ {test['deq']:.4f}, explicit {test['explicit']:.4f} "
             f"({test['explicit'] - test['deq']:+.4f})"
         )
+    if "output_error" in test:
+        lines.append(f"their numbers differ by {test['output_error']:.1%} of their spread")
     if "agreement" in test:
         lines.append(f"same answer on {test['agreement']:.1%} of them")
     return lines
