@@ -73,6 +73,11 @@ def _relu_deq() -> separation.ReluDEQ:
 
 
 @lru_cache(maxsize=1)
+def _knowing(network: Any) -> Any:
+    network.preprocessing = data.Preprocessing(data.Standardiser.of(_X), ("no", "yes"))
+    return network
+
+
 def _compiled() -> nsd.models.Compiled:
     return nsd.compile_deq(_deq(), _X, progress=False)
 
@@ -197,8 +202,8 @@ def _estimator(kind: type) -> Callable[[], Any]:
 
 
 INSTANCES: dict[str, Callable[[], Any]] = {
-    "DEQ": _deq,
-    "ENN": _enn,
+    "DEQ": lambda: _knowing(_deq()),
+    "ENN": lambda: _knowing(_enn()),
     "Implicit": _net,
     "Explicit": lambda: nsd.Explicit(["tanh"]),
     "LowRankPlusDiagonal": _operator,

@@ -6,11 +6,12 @@ import importlib.util
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.cli.train import Task, load_task
+from notsodeep.cli.task import Task, load_known_task, load_task
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Match
 from notsodeep.models.compile import Compiled, compile_deq
@@ -45,7 +46,7 @@ def compile_command(
         deq = load(model)
         if not isinstance(deq, DEQ):
             raise BadInput(f"{str(model)!r} holds {deq.net}, which is explicit already.")
-        task = load_task(data, standardise, labels, seed, need_labels=False)
+        task = _task(deq, model, data, labels, seed, standardise)
         _check_shape(deq, task, model, data)
         say("compiling")
         if not distil:
@@ -72,6 +73,25 @@ def compile_command(
         stdout.print("written: " + ", ".join(map(str, files)))
 
 
+def _task(deq: DEQ, model: Path, data: str, labels: str | None, seed: int, standardise: bool | None) -> Task:
+    """The data with the DEQ's own preprocessing; with that of the data's training part for a file that holds none."""
+    known = deq.preprocessing
+    if known is None:
+        task = load_task(data, standardise, labels, seed, need_labels=False)
+        if task.x.shape[1] == deq.in_features and task.outputs in (0, deq.out_features):
+            err.print(f"note: {str(model)!r} does not say how its data were prepared; taken to be as {data!r} is here.")
+            deq.preprocessing = task.preprocessing
+        return task
+    if standardise is not None and standardise != (known.standardiser is not None):
+        has = (
+            "was trained on raw rows"
+            if standardise
+            else "was trained on centred and scaled rows, and knows their mean and scale"
+        )
+        raise BadInput(f"The DEQ of {str(model)!r} {has}: leave --{'standardise' if standardise else 'raw'} out.")
+    return load_known_task(data, labels, seed, deq, known)
+
+
 def _check_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
     features = task.x.shape[1]
     if features != deq.in_features:
@@ -89,8 +109,12 @@ def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:
         return {}
     theirs, ours = (in_batches(network, task.test_x) for network in (deq, compiled.network))
     found: dict[str, Any] = {"samples": len(theirs)}
-    if theirs.shape[1] > 1:
-        found["agreement"] = float((theirs.argmax(1) == ours.argmax(1)).double().mean())
+    if task.test_y is not None and task.test_y.is_floating_point():
+        spread = (theirs - theirs.mean(0)).square().mean().clamp(min=torch.finfo(theirs.dtype).tiny)
+        found["output_error"] = float(((ours - theirs).square().mean() / spread).sqrt())
+    elif theirs.shape[1] > 1:
+        different = (theirs.argmax(1) != ours.argmax(1)).nonzero().flatten().tolist()
+        found |= {"agreement": 1.0 - len(different) / len(theirs), "different_rows": different}
     if task.test_y is not None:
         found |= {"deq": score(theirs, task.test_y), "explicit": score(ours, task.test_y)}
     return found
@@ -103,6 +127,8 @@ def _lines(test: dict[str, Any], task: Task) -> list[str]:
             f"{measure(task.test_y)} on {test['samples']} test samples: DEQ {test['deq']:.4f}, explicit {test['explicit']:.4f} "
             f"({test['explicit'] - test['deq']:+.4f})"
         )
+    if "output_error" in test:
+        lines.append(f"their numbers differ by {test['output_error']:.1%} of their spread")
     if "agreement" in test:
         lines.append(f"same answer on {test['agreement']:.1%} of them")
     return lines

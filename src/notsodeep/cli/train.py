@@ -16,7 +16,7 @@ from torch import Tensor
 
 from notsodeep.cli import options
 from notsodeep.cli.program import app, err, noted, out as stdout, print_json, working
-from notsodeep.data.sources import load_split
+from notsodeep.cli.task import Task, load_task
 from notsodeep.data.standardiser import rounded_tau0
 from notsodeep.errors import BadInput, NotConverged
 from notsodeep.matching.design import design
@@ -36,48 +36,6 @@ Model = StrEnum("Model", ["deq", "matched", "plain"])
 Optimiser = StrEnum("Optimiser", ["sgd", "adam", "adamw"])
 WellPosed = StrEnum("WellPosed", ["spectral", "monotone"])
 _OPTIMISERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """Data to train and to test on, in float32; y holds classes 0 … K − 1, real numbers (n, K), or is None."""
-
-    x: Tensor
-    y: Tensor | None
-    test_x: Tensor
-    test_y: Tensor | None
-    outputs: int
-    description: str
-
-
-def load_task(spec: str, standardise: bool | None, labels: str | None, seed: int, need_labels: bool = True) -> Task:
-    """The data of `spec` in two parts, with labels that a network can learn."""
-    split = load_split(spec, standardise, labels, seed=seed)
-    train, test = split.train, split.test
-    y, test_y, outputs = train.y, test.y, 0
-    if y is None or test_y is None:
-        if need_labels:
-            raise BadInput(f"{spec!r} has no labels to learn; say where they are with --labels.")
-    elif y.is_floating_point():
-        y, test_y = (part.float().reshape(len(part), -1) for part in (y, test_y))
-        outputs = y.shape[1]
-        if bool((y == y[0]).all()):
-            raise BadInput(f"Every label of {spec!r} is the same number: there is nothing to predict.")
-    else:
-        y, test_y, outputs = _numbered(y, test_y, spec)
-    description = f"{train.description}; {len(test.x)} to test on"
-    return Task(train.x.float(), y, test.x.float(), test_y, outputs, description)
-
-
-def _numbered(y: Tensor, test_y: Tensor, spec: str) -> tuple[Tensor, Tensor, int]:
-    """Classes as 0 … K − 1, and K."""
-    classes = y.unique()
-    if len(classes) < 2:
-        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
-    unseen = ~torch.isin(test_y, classes)
-    if bool(unseen.any()):
-        raise BadInput(f"Class {int(test_y[unseen][0])} of {spec!r} has test samples only: it has too few samples to learn.")
-    return torch.searchsorted(classes, y), torch.searchsorted(classes, test_y), len(classes)
 
 
 @app.command("train")
@@ -104,6 +62,10 @@ def train_command(
     ] = None,
     seed: options.Seed = 0,
     standardise: options.Standardise = None,
+    per_feature: Annotated[
+        bool, typer.Option("--per-feature", help="Scale each feature by itself, for columns in different units.")
+    ] = False,
+    numbers: Annotated[bool, typer.Option("--numbers", help="Whole labels too are numbers to predict, not classes.")] = False,
     out: Annotated[Path | None, typer.Option(help="The file to write, NAME.safetensors.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run of this --out.")] = False,
     as_json: options.Json = False,
@@ -117,11 +79,12 @@ def train_command(
     started = time.perf_counter()
     rows: list[dict[str, Any]] = []
     with working("reading the data") as say:
-        task = load_task(data, standardise, labels, seed)
+        task = load_task(data, standardise, labels, seed, per_feature=per_feature, numbers=numbers)
         assert task.y is not None
         say(f"building the {model.value} network")
         net = Implicit(activation, var_a, var_b)
         network = _network(model, net, task, width, family=family, well_posed=well_posed, draw=draw)
+        network.preprocessing = task.preprocessing
         if not going_on:
             say("fitting the readout")
             rows.append(_fit_readout(network, task, draw if epochs else None))

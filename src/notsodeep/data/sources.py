@@ -14,6 +14,7 @@ from torch import Tensor
 from notsodeep.arguments import flag, is_whole, path, seed as checked_seed, share, shown
 from notsodeep.arrays import check_memory, samples
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
+from notsodeep.data.preprocessing import Preprocessing, class_names
 from notsodeep.data.standardiser import Standardiser, standardised
 from notsodeep.data.tables import READERS, read_table
 from notsodeep.errors import BadInput
@@ -48,6 +49,16 @@ class Split:
     """The training set."""
     test: Dataset
     """The test set."""
+    standardiser: Standardiser | None = None
+    """The mean and the scale of the raw training set, if the data are standardised."""
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """That of a network trained on these x and y: its files then take raw rows and answer with the names of classes."""
+        y, names = self.train.y, self.train.classes
+        if y is None or y.is_floating_point():
+            return Preprocessing(self.standardiser)
+        return Preprocessing(self.standardiser, class_names(range(int(y.max()) + 1 if names is None else len(names)), names))
 
 
 def load(spec: str, standardise: bool | None = None, labels: str | int | None = None) -> Dataset:
@@ -74,7 +85,12 @@ def load(spec: str, standardise: bool | None = None, labels: str | int | None = 
 
 
 def load_split(
-    spec: str, standardise: bool | None = None, labels: str | int | None = None, held_out: float = 0.2, seed: int = 0
+    spec: str,
+    standardise: bool | None = None,
+    labels: str | int | None = None,
+    held_out: float = 0.2,
+    seed: int = 0,
+    per_feature: bool = False,
 ) -> Split:
     """The data that `spec` names, in a part to learn from and a part to test on.
 
@@ -84,24 +100,29 @@ def load_split(
         labels: As for `load`.
         held_out: The share of the samples to test on, drawn at random, of data without a test set of their own.
         seed: The seed of that draw.
+        per_feature: Whether each feature is divided by a scale of its own, for columns in different units.
 
     Returns:
-        The two parts.
+        The two parts, and their standardiser.
 
     Raises:
         BadInput: As for `load`, and if there are fewer than two samples.
     """
     spec = _text(spec)
     split = _own_split(spec, labels) if _image_settings(spec) is not None else _drawn_split(spec, labels, held_out, seed)
-    if _as_is(spec, standardise):
+    if flag(per_feature, "per_feature") and standardise is False:
+        raise BadInput("per_feature scales each feature, and standardise=False scales none: leave one of them out.")
+    if _as_is(spec, standardise) and not per_feature:
         return split
-    standardiser = Standardiser.of(split.train.x)
+    standardiser = Standardiser.of(split.train.x, per_feature)
 
     def scaled(part: Dataset, how: str) -> Dataset:
         return replace(part, x=standardiser(part.x), description=f"{part.description}, {how}")
 
     return Split(
-        scaled(split.train, "centred and scaled to τ0 = 1"), scaled(split.test, "with the training set's mean and scale")
+        scaled(split.train, "centred and each feature scaled, to τ0 = 1" if per_feature else "centred and scaled to τ0 = 1"),
+        scaled(split.test, "with the training set's mean and scale"),
+        standardiser,
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from notsodeep.arguments import flag, not_negative
 from notsodeep.arrays import real
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.data.standardiser import Standardiser, rounded_tau0
 from notsodeep.errors import BadInput
 from notsodeep.models.training.readout import RIDGES
@@ -40,10 +41,7 @@ class Standardised(BaseEstimator):
         x = _tensor(rows)
         self.standardiser_ = Standardiser(torch.zeros(x.shape[1], dtype=torch.float64), 1.0)
         if flag(self.standardise, "standardise"):
-            try:
-                self.standardiser_ = Standardiser.of(x)
-            except BadInput:  # equal samples have no scale
-                self.standardiser_ = Standardiser(x[0].double(), 1.0)
+            self.standardiser_ = _standardiser(x)
         return self.standardiser_(x), labels
 
     def _inputs(self, X: Any) -> Tensor:
@@ -73,6 +71,7 @@ class Classifies(ClassifierMixin, Learner):
         x, labels = self._fit_inputs(X, y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
+        self.preprocessing_ = Preprocessing(self.standardiser_, classes=tuple(self.classes_.tolist()))
         self._learn(x, torch.from_numpy(numbers), len(self.classes_))
         return self
 
@@ -88,25 +87,24 @@ class Classifies(ClassifierMixin, Learner):
 
 
 class Regresses(RegressorMixin, Learner):
-    """A learner that predicts numbers; it learns y about its mean, divided by its standard deviation."""
+    """A learner that predicts numbers; it learns y about its mean, divided by the root mean square norm about it."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to samples X (n, p) with numbers y, (n,) or (n, K), and return the estimator."""
         x, numbers = self._fit_inputs(X, y, y_numeric=True, multi_output=True)
-        targets = real(numbers, "y", dtype=torch.float64).numpy()
-        self.target_shape_ = targets.shape[1:]
+        targets = real(numbers, "y", dtype=torch.float64)
+        self.target_shape_ = tuple(targets.shape[1:])
         targets = targets.reshape(len(targets), -1)
-        self.target_mean_ = targets.mean(0)
-        self.target_scale_ = float(targets.std()) or 1.0
-        scaled = torch.from_numpy((targets - self.target_mean_) / self.target_scale_)
-        self._learn(x, scaled.to(x.dtype), targets.shape[1])
+        units = _standardiser(targets)
+        self.preprocessing_ = Preprocessing(self.standardiser_, targets=units)
+        self._learn(x, units(targets).to(x.dtype), targets.shape[1])
         return self
 
     def predict(self, X: Any) -> Any:
         """The numbers of samples X (n, p): (n,) or (n, K), as y of `fit`."""
-        learnt = self._outputs(self._inputs(X)).numpy()
-        out = (learnt * self.target_scale_ + self.target_mean_).astype(learnt.dtype)
-        return out.reshape(len(out), *self.target_shape_)
+        learnt = self._outputs(self._inputs(X))
+        out = self.preprocessing_.answers(learnt)
+        return np.asarray(out).reshape(len(out), *self.target_shape_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -122,6 +120,14 @@ def ridges(ridge: Any) -> tuple[float, ...]:
 def radius(x: Tensor) -> float:
     """τ0 of x to six digits; 1 if every sample is zero."""
     return rounded_tau0(x) if bool(x.any()) else 1.0
+
+
+def _standardiser(x: Tensor) -> Standardiser:
+    """The statistics of samples; equal ones have no scale."""
+    try:
+        return Standardiser.of(x)
+    except BadInput:
+        return Standardiser(x[0].double(), 1.0)
 
 
 def _tensor(array: Any) -> Tensor:

@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_random_state
-from torch import Tensor, nn
+from torch import Tensor
 
 from notsodeep.arguments import count, positive
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.estimators.base import Classifies, Learner, Regresses, Standardised, radius, ridges
 from notsodeep.kernels.names import Match, as_match
 from notsodeep.matching.design import design
 from notsodeep.matching.fitted import Fitted
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
+from notsodeep.models.predictor import Predictor
 from notsodeep.models.training.fit import fit as train
 from notsodeep.models.training.objective import Batches
 from notsodeep.models.training.readout import fit_readout, in_batches, scale_to_logits
@@ -33,12 +35,12 @@ class _Built(Standardised):
     width: int
 
     @abstractmethod
-    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
+    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> Predictor:
         """The network for samples x; without `outputs`, of its features."""
 
 
 class _Deq(_Built):
-    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
+    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> Predictor:
         bias, net = outputs is not None, self._implicit()
         return DEQ(net, x.shape[1], self.width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype, tau0=radius(x))
 
@@ -48,7 +50,7 @@ class _Matched(_Built):
     family: Any = "matched"
     match: str = "conjugate"
 
-    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> nn.Module:
+    def _build(self, x: Tensor, outputs: int | None, draw: torch.Generator) -> Predictor:
         bias, net = outputs is not None, _design(self._implicit(), self.family, as_match(self.match), x)
         return ENN(net, x.shape[1], self.width, outputs, readout_bias=bias, generator=draw, dtype=x.dtype)
 
@@ -71,6 +73,7 @@ class _Network(Learner, _Built):
     def _learn(self, x: Tensor, y: Tensor, outputs: int) -> None:
         draw, epochs = _generator(self.random_state), count(self.epochs, "epochs", least=0)
         self.network_ = self._build(x, outputs, draw)
+        self.network_.preprocessing = self.preprocessing_
         self.ridge_ = fit_readout(self.network_, Batches(x, y, 1024), ridges(self.ridge)).ridge
         if epochs:
             if not y.is_floating_point():
@@ -148,6 +151,7 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Built):
         """Take the mean and scale of samples X (n, p), draw the weights, and return the estimator."""
         x, _ = self._fit_inputs(X)
         self.network_ = self._build(x, None, _generator(self.random_state))
+        self.network_.preprocessing = Preprocessing(self.standardiser_)
         self._n_features_out = self.width
         return self
 

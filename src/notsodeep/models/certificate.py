@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.matching.solve import Comparison
 
 
@@ -66,6 +67,8 @@ class Certificate:
     """share of samples with the same answer"""
     held_out: int = 0
     """samples held out"""
+    preprocessing: Preprocessing | None = None
+    """what leads from raw rows to the inputs of both networks, and from their outputs to answers, where it is known"""
     scores: tuple[Score, ...] = ()
     """scores of both networks on the given y"""
     notes: tuple[str, ...] = ()
@@ -110,6 +113,8 @@ class Certificate:
         stream = io.StringIO()
         console = Console(file=stream, width=110, highlight=False, color_system=None, legacy_windows=False)
         console.print(table)
+        if self.preprocessing is not None:
+            console.print(f"Files take {self.preprocessing}.", soft_wrap=True)
         for note in self.notes:
             console.print(note, soft_wrap=True)
         return stream.getvalue().strip("\n") + "\n"
@@ -117,4 +122,5 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers and text, for JSON."""
         speedups = {"expected_speedup": self.expected_speedup, "measured_speedup": self.measured_speedup}
-        return dataclasses.asdict(self) | speedups
+        known = {"preprocessing": None if self.preprocessing is None else self.preprocessing.to_record()}
+        return dataclasses.asdict(self) | known | speedups

@@ -27,6 +27,7 @@ from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN, assign
+from notsodeep.models.predictor import learnt, taken
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
@@ -90,7 +91,7 @@ def compile_deq(
 
     Args:
         deq: A DEQ of an `Implicit` network, trained or not.
-        x: Samples, (n, p).
+        x: Samples, (n, p); raw ones too, if the DEQ knows its preprocessing, which the network then has as well.
         y: Classes (n,), or real numbers (n,) or (n, K), to compare both networks on.
         family: The family of the activations, as in `design`.
         match: The kernel that must agree, "conjugate", "tangent" or "both". Of both, gains of the layers match the tangent one:
@@ -111,13 +112,13 @@ def compile_deq(
     """
     if not isinstance(deq, DEQ) or not isinstance(deq.net, Implicit):
         raise BadInput("compile_deq takes a DEQ of an Implicit network; to_explicit turns one made by to_deq back.")
-    rows = samples(x).to(deq.B)
+    rows = taken(deq, samples(x)).to(deq.B)
     module_input(rows, deq.in_features, deq.B, "DEQ")
     distil, progress = count(distil, "distil, a number of epochs,", least=0), flag(progress, "progress")
     width = deq.width if width is None else count(width, "width")
     if distil and deq.out_features is None:
         raise BadInput("Distillation follows the DEQ's outputs, and this DEQ has no readout; give it out_features.")
-    labels = None if y is None else Targets.numbered(y, len(rows))
+    labels = None if y is None else learnt(deq, Targets.numbered(y, len(rows)))
     draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
     assert draw is not None
     changed = deq.changed()
@@ -133,6 +134,7 @@ def compile_deq(
         device=deq.B.device,
         dtype=deq.B.dtype,
     )
+    network.preprocessing = deq.preprocessing
     train, test = _split(len(rows), draw)
     if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
         _start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
@@ -142,7 +144,7 @@ def compile_deq(
         twins.distil(distil, draw, progress)
         twins.fit_readout()
     certificate = twins.certificate(found, notes)
-    certificate = replace(certificate, trained=trained, distilled_epochs=distil)
+    certificate = replace(certificate, trained=trained, distilled_epochs=distil, preprocessing=deq.preprocessing)
     if labels is not None and len(test):
         certificate = replace(certificate, scores=twins.scores(labels))
     return Compiled(network, found, certificate)

@@ -28,6 +28,7 @@ from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.models.enn import Draw, Readout
 from notsodeep.models.export.onnx import to_onnx
+from notsodeep.models.predictor import Predictor
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
 
@@ -35,7 +36,7 @@ _SUBJECT = Subject("The equilibrium of the DEQ", " Or make the map contract: a s
 _SAMPLE = 4096  # entries of a weight that are compared to see whether it was trained
 
 
-class DEQ(nn.Module):
+class DEQ(Predictor):
     """z* = φ(h*)/√m, h* = σ_a A z* + σ_b B x (+ c), and out = R z*; A, B and R of N(0, 1) at the start.
 
     Ref: docs/theory.md, section 1.

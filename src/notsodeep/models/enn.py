@@ -18,11 +18,12 @@ from notsodeep.arrays import check_memory, module_input
 from notsodeep.errors import BadInput
 from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.export.source import to_source
+from notsodeep.models.predictor import Predictor
 from notsodeep.runtime.files import write_whole
 from notsodeep.theory.architecture import Explicit
 
 
-class ENN(nn.Module):
+class ENN(Predictor):
     """x^(l) = σ_l(g_l W_l x^(l−1))/√m_l for l = 1 … L, and out = g_{L+1} R x^(L); all weights N(0, 1/g²) at the start.
 
     The gains g of `net` are 1 unless it was designed with others. At the start they do not show; in training a layer learns

@@ -20,9 +20,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from notsodeep.arguments import flag, path as checked_path
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
 from notsodeep.models.export.onnx_check import RTOL, Example, check_file, described, line, numbered, require_converged
+from notsodeep.models.export.raw_rows import RawRows, add_answers
 from notsodeep.runtime.files import write_whole
 
 Table = dict[Callable[..., Any], Callable[..., Any]]
@@ -47,6 +49,10 @@ def to_onnx(
 ) -> Path:
     """Write `module` as one ONNX file with all its weights: input "x", output "out", any number of samples.
 
+    A network that knows its preprocessing takes raw rows: the file centres and scales them. For numbers, "out" is in their own
+    units; for classes, it holds the scores, and a second output, "label", the names. The file's property
+    "notsodeep.preprocessing" has all of that as JSON. Columns too far from 0 for float32 make "x" a float64 input.
+
     Several inputs are called "x1", "x2" …, several outputs "out1", "out2" … A fixed point, a DEQ's or one solved by the module
     with `fixed_point`, is written as `how` says; the file's property "notsodeep.fixed_points" describes it, and so does
     ``written`` of an enclosing `exporting`.
@@ -57,7 +63,8 @@ def to_onnx(
     Args:
         module: A DEQ, an ENN, or any module together with an example.
         path: The file; an existing one is replaced once the new one is complete.
-        example: Inputs of the module: a tensor or a tuple of them, one row per sample. A DEQ or an ENN needs none.
+        example: Inputs of the module, raw rows if it knows its preprocessing: a tensor or a tuple of them, one row per sample.
+            A DEQ or an ENN needs none.
         how: `Loop()`, a loop of plain steps that ends when every sample has converged, or `Steps(count)`.
         check: Run the file with ONNX Runtime on two numbers of samples, and compare it with the module in eval mode.
 
@@ -82,6 +89,10 @@ def to_onnx(
         )
     # A copy on the CPU: the graph does not depend on the device, and the module stays as it is.
     fixed = copy.deepcopy(module).cpu().eval()
+    known = getattr(fixed, "preprocessing", None)
+    if isinstance(known, Preprocessing):
+        fixed = RawRows(fixed, known, dtype)
+        inputs = Example((fixed.raw_rows(inputs.tensors[0]),)) if example is None else inputs
     with _ONE_AT_A_TIME, exporting(how) as graph:
         for count in inputs.sizes:
             outputs, tried = _rehearsed(fixed, inputs.of_size(count), graph)
@@ -188,6 +199,8 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
     if graph.written:
         note = proto.metadata_props.add()
         note.key, note.value = _PROPERTY, "\n".join(map(str, graph.written))
+    if isinstance(module, RawRows):
+        add_answers(proto, module.known)
     octets: bytes = proto.SerializeToString()
     return octets
 

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from notsodeep.errors import BadInput, NoMatch, NotConverged, NotSoDeepError, NumericsWarning
 from notsodeep.fixed_points.exported import Loop, Steps, Written
 from notsodeep.fixed_points.plan import Plan
+from notsodeep.models.export.raw_rows import RawRows
 
 RTOL = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-2}
 """Largest difference of an output relative to the largest one, by the dtype of a network."""
@@ -67,6 +68,7 @@ def numbered(name: str, count: int) -> list[str]:
 
 def described(module: nn.Module) -> str:
     """The module's name in messages."""
+    module = module.network if isinstance(module, RawRows) else module
     net = getattr(module, "net", None)
     kind = type(module).__name__
     return kind if net is None or isinstance(net, nn.Module) else f"{kind} of {net}"
@@ -116,7 +118,7 @@ def check_file(module: nn.Module, file: Path, example: Example, dtype: torch.dty
             expected = pytree.tree_leaves(module(*inputs))
         feed = {name: tensor.numpy() for name, tensor in zip(example.names, inputs, strict=True)}
         try:
-            found = [torch.from_numpy(output) for output in session.run(None, feed)]
+            found = [torch.from_numpy(output) for output in session.run(numbered("out", len(expected)), feed)]
         except Exception as error:  # its errors have no other common base class
             raise _cannot_run(module, dtype, error) from error
         for name, one, other in zip(numbered("out", len(expected)), expected, found, strict=True):

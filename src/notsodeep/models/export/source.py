@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.mixed import Mixed, Units, kinds_of
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput
 from notsodeep.models.export.activation_source import source_expression
 from notsodeep.theory.architecture import Explicit, Implicit, Stacked
@@ -59,14 +60,16 @@ def to_source(module: ENN) -> str:
         state |= {f"weights.{k}": weight.detach().cpu().contiguous() for k, weight in enumerate(module.effective_weights())}
         readout = module.readout.effective_weight()
         state |= {} if readout is None else {"readout.weight": readout.detach().cpu().contiguous()}
+    known = module.preprocessing
     functions = [source_expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
     parts = [
         _header(module),
         "import torch\n",
         *("\n" + function for function in functions),
-        _network(module, names),
+        _network(module, names) + ("" if known is None else _predict(known, module.weights[0].dtype)),
         _DECODE,
         _weights(state),
+        *([] if known is None else [_preprocessing(known)]),
         _program(module, state),
     ]
     return "\n".join(parts)
@@ -101,13 +104,46 @@ def _header(module: ENN) -> str:
         by = "notsodeep"
     widths = " → ".join(map(str, (module.in_features, *module.widths)))
     ends = "" if module.out_features is None else f" → {module.out_features}"
-    return textwrap.dedent(f"""\
+    rows = f"x of shape (n, {module.in_features})"
+    if module.preprocessing is not None:
+        rows += ", centred and scaled;\n# its method `predict` takes raw rows, (n, p), a tensor or lists of numbers"
+    text = textwrap.dedent(f"""\
         # A feed-forward network ({widths}{ends}), written by {by}. It needs torch and nothing else.
         #
         #     x^(l) = σ_l(W_l x^(l−1){bias})/√m_l for l = 1 … L,   out = {out};   m_l is the width of layer l.
         #
-        # `load()` gives the network with its weights, a torch.nn.Module that takes x of shape (n, {module.in_features}).
+        # `load()` gives the network with its weights, a torch.nn.Module that takes <rows>.
         """)
+    return text.replace("<rows>", rows)
+
+
+def _predict(known: Preprocessing, dtype: torch.dtype) -> str:
+    """The method of `Network` that answers for raw rows."""
+    lines = ["x = torch.as_tensor(rows, dtype=torch.float64)"]
+    lines += [] if known.standardiser is None else ["x = (x - MEAN) / SCALE"]
+    lines += ["with torch.no_grad():", f"    out = self(x.to({dtype}))"]
+    what = "The outputs"
+    if known.classes is not None:
+        what = "The classes"
+        lines.append("return [CLASSES[k] for k in out.argmax(1).tolist()]")
+    elif known.targets is not None:
+        what = "The numbers, in their own units,"
+        lines.append("out = out.double() * TARGET_SCALE + TARGET_MEAN")
+        lines.append("return out[:, 0] if out.shape[1] == 1 else out")
+    else:
+        lines.append("return out")
+    body = "".join(f"        {line}\n" for line in lines)
+    return f'\n    def predict(self, rows):\n        """{what} of raw rows, (n, p)."""\n{body}'
+
+
+def _preprocessing(known: Preprocessing) -> str:
+    """The constants that `Network.predict` uses."""
+    lines = [] if known.classes is None else [f"CLASSES = {list(known.classes)!r}"]
+    for prefix, given in (("", known.standardiser), ("TARGET_", known.targets)):
+        for name, value in () if given is None else (("MEAN", given.mean), ("SCALE", given.scale)):
+            stored = _stored(value.cpu().contiguous()) if isinstance(value, Tensor) else repr(value)
+            lines.append(f"{prefix}{name} = {f'decode(*{stored})' if isinstance(value, Tensor) else stored}")
+    return "".join(f"\n{line}\n" for line in lines)
 
 
 def _network(module: ENN, names: dict[Activation, str]) -> str:
@@ -167,14 +203,17 @@ def _listed(parameters: nn.ParameterList) -> list[str]:
 
 
 def _weights(state: dict[str, Tensor]) -> str:
-    entries = []
-    for name, tensor in state.items():
-        octets = tensor.flatten().view(torch.uint8).numpy().tobytes()
-        # Filled up to groups of three bytes: base64 then needs no padding.
-        text = base64.b64encode(octets + bytes(-len(octets) % 3)).decode("ascii")
-        rows = "\n".join(text[k : k + _COLUMNS] for k in range(0, len(text), _COLUMNS))
-        entries.append(f'    "{name}": ({tuple(tensor.shape)}, {tensor.dtype}, """\n{rows}\n"""),\n')
+    entries = [f'    "{name}": {_stored(tensor)},\n' for name, tensor in state.items()]
     return "\nWEIGHTS = {\n" + "".join(entries) + "}\n"
+
+
+def _stored(tensor: Tensor) -> str:
+    """The arguments of `decode` for a tensor."""
+    octets = tensor.flatten().view(torch.uint8).numpy().tobytes()
+    # Filled up to groups of three bytes: base64 then needs no padding.
+    text = base64.b64encode(octets + bytes(-len(octets) % 3)).decode("ascii")
+    rows = "\n".join(text[k : k + _COLUMNS] for k in range(0, len(text), _COLUMNS))
+    return f'({tuple(tensor.shape)}, {tensor.dtype}, """\n{rows}\n""")'
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from notsodeep import activations
 from notsodeep.activations import Activation, Custom, Mixed, custom
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
 from notsodeep.fixed_points.plan import FullPrecision, MixedPrecision, Plan
@@ -72,6 +73,12 @@ def describe(module: nn.Module) -> Record:
         **own,
     }
     return record | {"frozen": [name for name, weight in module.named_parameters() if not weight.requires_grad]}
+
+
+def preprocessing_of(module: nn.Module) -> Record:
+    """The preprocessing of a network as a part of its file's record; empty where it is not known."""
+    known = getattr(module, "preprocessing", None)
+    return {"preprocessing": known.to_record()} if isinstance(known, Preprocessing) else {}
 
 
 def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:

@@ -19,10 +19,11 @@ from torch import Tensor, nn
 
 from notsodeep.arguments import device as checked_device, instance, path as checked_path
 from notsodeep.arrays import available_bytes
+from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
-from notsodeep.models.files.description import Functions, Record, build, describe, differences
+from notsodeep.models.files.description import Functions, Record, build, describe, differences, preprocessing_of
 from notsodeep.runtime.files import write_whole
 
 TRAINING = "training/"  # prefix of the tensors that a checkpoint holds besides the weights
@@ -32,7 +33,7 @@ _RECORD, _SUM = "notsodeep", "sha256"
 
 
 def save(module: DEQ | ENN, path: str | Path) -> Path:
-    """Write a DEQ or an ENN, its weights and all that is needed to build it again, as one safetensors file.
+    """Write a DEQ or an ENN, its weights, its preprocessing and all that is needed to build it again, as one safetensors file.
 
     The weights have the names of `state_dict`, so other programs can read them; the rest is JSON in the file's metadata. A file
     holds no code: an activation that is your own function is stored by its name, and `load` asks for the function.
@@ -51,7 +52,7 @@ def save(module: DEQ | ENN, path: str | Path) -> Path:
         raise BadInput(
             f"save writes a DEQ or an ENN, got {type(module).__name__}; of a larger model, save its parts, or its state_dict."
         )
-    return write_tensors(path, module.state_dict(), {"module": describe(module)})
+    return write_tensors(path, module.state_dict(), {"module": describe(module), **preprocessing_of(module)})
 
 
 def load(path: str | Path, functions: Functions | None = None, device: torch.device | str | None = None) -> DEQ | ENN:
@@ -63,10 +64,11 @@ def load(path: str | Path, functions: Functions | None = None, device: torch.dev
         device: Where the network is put; None is the CPU.
 
     Returns:
-        The network, with its weights.
+        The network, with its weights and, unless the file is older than preprocessing, that.
 
     Raises:
-        BadInput: The file was changed or cut short, its weights do not fit its record, or a function is missing.
+        BadInput: The file was changed or cut short, its weights or its preprocessing do not fit its network, or a function is
+            missing.
     """
     where = checked_device(device)
     if functions is not None:
@@ -75,6 +77,8 @@ def load(path: str | Path, functions: Functions | None = None, device: torch.dev
     try:
         record = _module_record(stored.record)
         module = build(record, functions)
+        if "preprocessing" in stored.record:
+            module.preprocessing = Preprocessing.from_record(stored.record["preprocessing"])
     except NotSoDeepError as error:
         raise BadInput(f"{str(path)!r}: {error}") from error
     weights = network_weights(stored)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
 from notsodeep.errors import BadInput
-from notsodeep.models.files.description import describe
+from notsodeep.models.files.description import describe, preprocessing_of
 from notsodeep.models.files.save import (
     TRAINING,
     Stored,
@@ -159,6 +159,7 @@ class Checkpoint:
         }
         record = {
             "module": describe(self.module),
+            **preprocessing_of(self.module),
             "settings": self.settings,
             "optimiser": numbers,
             "schedule": None if self.schedule is None else _plain(self.schedule.state_dict(), self.schedule),
