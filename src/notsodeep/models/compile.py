@@ -98,7 +98,7 @@ def compile_deq(
         width: Units per layer; None takes the DEQ's.
         distil: Epochs of training on the DEQ's outputs.
         progress: Show a progress bar while distilling.
-        generator: Draws the weights and the held-out samples; None uses a fixed seed.
+        generator: Draws the held-out samples and the weights; None uses a fixed seed.
 
     Returns:
         The network, its design and its certificate.
@@ -122,6 +122,7 @@ def compile_deq(
     assert draw is not None
     changed = deq.changed()
     trained = not changed.isdisjoint({"A", "B", "bias", "variances"})
+    train, test = _split(len(rows), draw)  # before the weights, whose number is the design's: all are judged on the same samples
     found, notes = _design(deq, rows, trained, family=family, match=match)
     network = ENN(
         found.explicit,
@@ -133,7 +134,6 @@ def compile_deq(
         device=deq.B.device,
         dtype=deq.B.dtype,
     )
-    train, test = _split(len(rows), draw)
     if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
         _start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
     twins = _Twins(deq, network, rows, train, test, None if deq.out_features is None else in_batches(deq, rows))
