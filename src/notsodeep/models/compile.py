@@ -122,7 +122,7 @@ def compile_deq(
     assert draw is not None
     changed = deq.changed()
     trained = not changed.isdisjoint({"A", "B", "bias", "variances"})
-    train, test = _split(len(rows), draw)  # before the weights, whose number is the design's: all are judged on the same samples
+    train, test = _split(len(rows), draw)  # before the weights, so that all designs are judged on the same samples
     found, notes = _design(deq, rows, trained, family=family, match=match)
     network = ENN(
         found.explicit,
