@@ -21,7 +21,7 @@ from notsodeep.arrays import Array, module_input, real
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
-from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph
+from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph, steps_damping
 from notsodeep.fixed_points.implicit import equilibrium
 from notsodeep.fixed_points.layout import Map
 from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
@@ -264,11 +264,36 @@ class DEQ(nn.Module):
             return self._as_features(self._swept(*self.terms(x.reshape(-1, self.in_features))), x)
         if in_graph():
             weight, u = (term.detach() for term in self.terms(x.reshape(-1, self.in_features)))
-            damping = MONOTONE_DAMPING if self.well_posed == "monotone" else None
-            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, damping)
+            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, self._damping)
             return self._as_features(found.value, x)
         value: Tensor = self.solve(x).value
         return value
+
+    @torch.no_grad()
+    def cut(self, x: Tensor, steps: int) -> Tensor:
+        """The outputs after this many plain steps from s = φ(u), as in a file that `to_onnx(path, Steps(steps))` writes.
+
+        Args:
+            x: Samples, (n, p).
+            steps: How many; damped where the DEQ is monotone, or its solver is.
+
+        Returns:
+            Outputs, (n, out_features), or the features where there is no readout; without a gradient.
+
+        Raises:
+            BadInput: `x` does not fit the DEQ, or `steps` is not a whole number from 0 on.
+        """
+        weight, u = self.terms(x)
+        s = self.form.phi(u)
+        for _ in range(count(steps, "steps", least=0)):
+            image = self.step(s, weight, u)
+            s = image if self._damping == 1.0 else torch.lerp(s, image, self._damping)
+        out: Tensor = self.readout(self._as_features(s, x))
+        return out
+
+    @property
+    def _damping(self) -> float:
+        return MONOTONE_DAMPING if self.well_posed == "monotone" else steps_damping(self.plan)
 
     def _swept(self, weight: Tensor, u: Tensor) -> Tensor:
         """φ(u) and one step per further block of a `Stacked`: its weights are nilpotent, so that is the equilibrium."""

@@ -130,7 +130,7 @@ def _solved(deq: DEQ, x: Tensor) -> Solution | None:
     own, deq.plan = deq.plan, replace(deq.plan, throw=False)
     try:
         return deq.solve(x)
-    except (BadInput, torch.linalg.LinAlgError):
+    except (BadInput, RuntimeError):  # such as a singular matrix
         if isinstance(deq.plan.solver, Splitting):
             return None
         raise
