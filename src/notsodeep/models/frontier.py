@@ -98,9 +98,8 @@ class Frontier:
         scores = "" if way.score is None else f" ({self.measure} {way.score:.4f}, the DEQ's {deq.score:.4f})"
         if way is deq:
             near = max((other for other in self.ways[1:] if not other.plain), key=lambda other: other.kept)
-            return (
-                f"Deploy the DEQ as it is: {where} nothing cheaper keeps {self.keep:.1%} {what} ({near.name}: {near.kept:.1%})."
-            )
+            nearest = f"{near.name}: {near.kept:.1%}"
+            return f"Deploy the DEQ as it is: {where} nothing cheaper keeps {self.keep:.1%} {what} ({nearest})."
         if way.plain:
             return (
                 f"Deploy {way.name}, trained on y: {less}{scores} it does no worse {where} than {first.name}, the cheapest way "
