@@ -102,11 +102,12 @@ def test_all_designs_are_judged_on_the_same_samples(digits, trained_deq):
         assert len({round(each.certificate.scores[0].deq, 6) for each in made}) == 1
 
 
-def test_the_linear_response_beats_random_weights(digits, trained_deq, monkeypatch):
+@pytest.mark.parametrize("width", [128, 64])
+def test_the_linear_response_beats_random_weights(width, digits, trained_deq, monkeypatch):
     x, deq = digits[0][:900], trained_deq
-    aligned = nsd.compile_deq(deq, x).certificate.output_error
+    aligned = nsd.compile_deq(deq, x, width=width).certificate.output_error
     monkeypatch.setattr("notsodeep.models.compile._start_from_linear_response", lambda *_: None)
-    assert aligned < 0.7 * nsd.compile_deq(deq, x).certificate.output_error
+    assert aligned < 0.7 * nsd.compile_deq(deq, x, width=width).certificate.output_error
 
 
 def test_gains_of_both_kernels_change_training_and_no_answer(digits, trained_deq):

@@ -50,6 +50,7 @@ class Compiled:
     certificate: Certificate
     """measurements of both networks"""
     _twins: _Twins | None = None
+    """the DEQ and the samples, for `frontier`"""
 
     def __repr__(self) -> str:
         return f"Compiled({self.design.net} → {self.design.explicit})"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from notsodeep.models.deq import DEQ
 
 _TRIED = 16  # samples of each scale
-# A solver, and the one that is used where it succeeds. Where plain steps converge, so do those of exported files; where they
+# A solver, and the one that is used where both succeed. Where plain steps converge, so do those of exported files; where they
 # do not, the damped ones may, which files take in place of a splitting.
 _CANDIDATES: tuple[tuple[Solver | Splitting, Solver | Splitting], ...] = (
     (Picard(), Anderson()),
@@ -103,7 +103,9 @@ def solvable(make: Callable[[Solver | Splitting], DEQ], given: Solver | Splittin
         deq = make(tried)
         found = _solved(deq, x)
         if found is not None and bool(found.converged.all()):
-            return make(used)
+            usual = deq if used is tried else make(used)
+            again = found if used is tried else _solved(usual, x)
+            return usual if again is not None and bool(again.converged.all()) else deq
         if found is not None:
             residual = float(found.residual.nan_to_num(nan=math.inf).max())
             left.append((residual, int((~found.converged).sum()), type(tried).__name__))
