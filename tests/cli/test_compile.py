@@ -79,6 +79,9 @@ def test_the_frontier_on_the_test_data(model, notsodeep, tmp_path):
     deq, twin = (next(way for way in found["ways"] if way["name"].startswith(name)) for name in ("the DEQ", "explicit"))
     assert (deq["score"], twin["score"]) == (record["test"]["deq"], record["test"]["explicit"])
     assert twin["agreement"] == record["test"]["agreement"]
+    plain, split = nsd.load(tmp_path / "plain-96.safetensors"), load_split("digits")
+    right = plain(split.test.x.float()).argmax(1) == split.test.y
+    assert float(right.double().mean()) == pytest.approx(next(w for w in found["ways"] if w["plain"])["score"])
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,16 @@ def test_a_monotone_deq_of_others():
     assert found.chosen.kept >= 0.99
 
 
+def test_steps_that_overflow_are_no_answer(compiled, split, monkeypatch):
+    cut = nsd.DEQ.cut
+    monkeypatch.setattr(nsd.DEQ, "cut", lambda self, x, steps: cut(self, x, steps) * (math.inf if steps == 5 else 1.0))
+    names = [way.name for way in compiled[1].frontier().ways]
+    assert ("the DEQ cut after 5 steps" in names, "the DEQ cut after 3 steps" in names) == (False, True)
+    monkeypatch.setattr(nsd.DEQ, "forward", lambda _, x: torch.full((len(x), 10), math.nan))
+    with pytest.raises(nsd.NotConverged, match="not finite for 140 of 140"):
+        compiled[1].frontier(split.train.y, test=(split.test.x.float(), split.test.y))
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [

@@ -70,6 +70,8 @@ def compile_command(
         if out is not None:
             say("writing files")
             files = _write(compiled, output_folder(out), record)
+            for network in () if ways is None else ways.plain:
+                files.append(save(network, out / f"plain-{network.width}.safetensors"))
     if as_json:
         print_json(record)
         return

@@ -79,6 +79,7 @@ class Compiled:
         Raises:
             BadInput: The DEQ has no readout, or one that is still as it was drawn; there are no samples to measure on; or y or
                 test do not fit.
+            NotConverged: The DEQ has no equilibrium for some of the samples.
         """
         share = positive(keep, "keep")
         if share > 1.0:
@@ -156,7 +157,9 @@ def compile_deq(
     trained = not deq.changed().isdisjoint({"A", "B", "bias", "variances"})
     train, test = _split(len(rows), draw)  # before the weights, so that all designs are judged on the same samples
     found, notes = _design(deq, rows, trained, family=family, match=match)
-    twins = _Twins.of(deq, found, width, rows, train, test, draw)
+    network = _network(deq, found, width, rows[train[:_RESPONSE_ROWS]], draw)
+    twins = _Twins(deq, network, rows, train, test, None if deq.out_features is None else in_batches(deq, rows))
+    twins.fit_readout()
     if distil:
         twins.distil(distil, draw, progress)
         twins.fit_readout()
@@ -164,7 +167,7 @@ def compile_deq(
     certificate = replace(certificate, trained=trained, distilled_epochs=distil)
     if labels is not None and len(test):
         certificate = replace(certificate, scores=twins.scores(labels))
-    return Compiled(twins.network, found, certificate, twins)
+    return Compiled(network, found, certificate, twins)
 
 
 def _design(deq: DEQ, x: Tensor, trained: bool, **wanted: Any) -> tuple[Design, list[str]]:
@@ -231,29 +234,12 @@ class _Twins:
     test: Tensor
     outputs: Tensor | None
 
-    @classmethod
-    def of(cls, deq: DEQ, found: Design, width: int, x: Tensor, train: Tensor, test: Tensor, draw: torch.Generator) -> _Twins:
-        """A network of the design, with weights that suit the DEQ, and its readout fitted."""
-        network = ENN(
-            found.explicit,
-            deq.in_features,
-            width,
-            deq.out_features,
-            readout_bias=deq.out_features is not None,
-            generator=draw,
-            device=deq.B.device,
-            dtype=deq.B.dtype,
-        )
-        if not deq.changed().isdisjoint({"A", "B", "bias"}) and width <= deq.width:
-            _start_from_linear_response(network, deq, x[train[:_RESPONSE_ROWS]], found.tau0)
-        twins = cls(deq, network, x, train, test, None if deq.out_features is None else in_batches(deq, x))
-        twins.fit_readout()
-        return twins
-
     def frontier(self, found: Design, data: Judged, keep: float) -> Frontier:
         """All ways to pay less for the DEQ, measured on other data than the network was fitted to."""
         half = max(1, self.deq.width // 2)
-        smaller = _Twins.of(self.deq, found, half, self.x, self.train, self.test, torch.Generator().manual_seed(0))
+        draw = torch.Generator().manual_seed(0)
+        smaller = replace(self, network=_network(self.deq, found, half, self.x[self.train[:_RESPONSE_ROWS]], draw))
+        smaller.fit_readout()
         named = {"compiled.network": self.network, f"nsd.compile_deq(deq, x, width={half}).network": smaller.network}
         return frontier(self.deq, named, data, keep)
 
@@ -352,6 +338,23 @@ class _Twins:
             held_out=len(test),
             notes=tuple(notes),
         )
+
+
+def _network(deq: DEQ, found: Design, width: int, x: Tensor, draw: torch.Generator) -> ENN:
+    """A network of the design, with random weights, or those of the linear response on x of a DEQ that was trained."""
+    network = ENN(
+        found.explicit,
+        deq.in_features,
+        width,
+        deq.out_features,
+        readout_bias=deq.out_features is not None,
+        generator=draw,
+        device=deq.B.device,
+        dtype=deq.B.dtype,
+    )
+    if not deq.changed().isdisjoint({"A", "B", "bias"}) and width <= deq.width:
+        _start_from_linear_response(network, deq, x, found.tau0)
+    return network
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import io
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from notsodeep.errors import NotConverged
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.timing import seconds
@@ -150,8 +152,11 @@ def frontier(deq: DEQ, twins: Mapping[str, ENN], data: Judged, keep: float) -> F
     """The DEQ, looser and shorter solves of it, `twins` by the code that gives them, and with y a plain network, measured.
 
     Each plain network has the layers of a twin, with ReLUs and biases.
+
+    Raises:
+        NotConverged: The DEQ has no finite outputs to compare with.
     """
-    ways = list(_of_deq(deq, data.x))
+    ways = _of_deq(deq, data.x)
     for how, twin in twins.items():
         ways.append(_Untried(f"explicit, {_shape(twin)}", how, twin.flops(), twin))
     plain: list[ENN] = []
@@ -162,11 +167,21 @@ def frontier(deq: DEQ, twins: Mapping[str, ENN], data: Judged, keep: float) -> F
         ways.append(_Untried(name, how, network.flops(), network, plain=True))
     rows = torch.cat([data.x, data.train_x])[:_TIMED_ROWS]
     with torch.no_grad():
-        times = seconds([partial(way.call, rows) for way in ways], rows.device, _TIMED_RUNS)
-        outputs = [in_batches(way.call, data.x) for way in ways]
+        wanted, *rest = (in_batches(way.call, data.x) for way in ways)
+        wrong = int((~wanted.isfinite()).any(1).sum())
+        if wrong:
+            raise NotConverged(
+                f"The DEQ's outputs are not finite for {wrong} of {len(wanted)} held-out samples, so there is nothing to "
+                "compare with: its map diverges there. Leave these samples out, or give the DEQ another solver.",
+                residual=math.nan,
+                steps=deq.plan.max_steps,
+            )
+        # Steps of a map that does not contract may overflow: that is no way to answer.
+        answers = [(way, out) for way, out in zip(ways, (wanted, *rest), strict=True) if bool(out.isfinite().all())]
+        times = seconds([partial(way.call, rows) for way, _ in answers], rows.device, _TIMED_RUNS)
     measured = [
-        way.measured(1e6 * median(spent) / len(rows), out, outputs[0], data.y)
-        for way, spent, out in zip(ways, times, outputs, strict=True)
+        way.measured(1e6 * median(spent) / len(rows), out, wanted, data.y)
+        for (way, out), spent in zip(answers, times, strict=True)
     ]
     scored = None if data.y is None else measure(data.y)
     return Frontier(optimal(measured), keep, len(data.x), scored, tuple(plain))
