@@ -25,8 +25,9 @@ _Y = torch.tensor([0, 1, 0, 1, 1, 0])
 # What a user asks for or is handed, and never makes: results, errors, what is abstract, and lists of names.
 _NO_DOORS = {
     "Candidate", "Evidence", "LeftOut", "Match", "Measured", "Optimum", "Race", "Runner",
-    "Advice", "Certificate", "Compiled", "Dataset", "Design", "EmpiricalKernels", "ExactKernels", "History", "KernelTile",
-    "Kernel", "Moments", "Reason", "Scalars", "Solution", "Split", "StreamedFit", "WrittenKernels", "Written", "Exporting",
+    "Advice", "Certificate", "Compiled", "Dataset", "Design", "EmpiricalKernels", "ExactKernels", "Frontier", "History",
+    "Kernel", "KernelTile", "Moments", "Reason", "Scalars", "Solution", "Split", "StreamedFit", "Way", "WrittenKernels",
+    "Written", "Exporting",
     "BadInput", "NoMatch", "NotContractive", "NotConverged", "NotSoDeepError", "NumericsWarning",
     "Activation", "Solver", "Splitting", "Linear", "Target", "Custom", "Formula", "ActivationLike",
     "BOOLEAN_TARGETS", "ESTIMATORS", "errors", "fixed_points",

@@ -67,6 +67,23 @@ def test_as_json_and_with_distillation(model, notsodeep):
     assert json.loads(ran.stdout)["certificate"]["distilled_epochs"] == 1
 
 
+def test_the_frontier_on_the_test_data(model, notsodeep, tmp_path):
+    ran = notsodeep("compile", str(model), "--data", "digits", "--frontier", "--keep", "0.9", "--out", str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    for word in ("the DEQ cut after 3 steps", "a plain network, 2 layers of 96", "ms per 1,000", "To do so:"):
+        assert word in ran.stdout
+    record = json.loads((tmp_path / "certificate.json").read_text())
+    found = record["frontier"]
+    assert found["verdict"] in ran.stdout
+    assert (found["samples"], found["keep"], found["measure"]) == (359, 0.9, "accuracy")
+    deq, twin = (next(way for way in found["ways"] if way["name"].startswith(name)) for name in ("the DEQ", "explicit"))
+    assert (deq["score"], twin["score"]) == (record["test"]["deq"], record["test"]["explicit"])
+    assert twin["agreement"] == record["test"]["agreement"]
+    plain, split = nsd.load(tmp_path / "plain-96.safetensors"), load_split("digits")
+    right = plain(split.test.x.float()).argmax(1) == split.test.y
+    assert float(right.double().mean()) == pytest.approx(next(w for w in found["ways"] if w["plain"])["score"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -75,6 +92,7 @@ def test_as_json_and_with_distillation(model, notsodeep):
         (["--data", "digits", "--family", "quadratic", "--match", "both"], "No quadratic network"),
         (["--data", "digits", "--match", "ntk"], "'ntk' is not one of 'conjugate', 'tangent', 'both'"),
         (["--data", "digits", "--distil", "-1"], "distil"),
+        (["--data", "digits", "--frontier", "--keep", "2"], "at most 1"),
     ],
 )
 def test_bad_input(arguments, message, model, notsodeep, tmp_path):

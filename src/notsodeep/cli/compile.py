@@ -31,6 +31,10 @@ def compile_command(
     match: Annotated[Match, options.MATCH] = Match.CONJUGATE,
     width: Annotated[int | None, typer.Option(help="Units of the explicit network. [default: the DEQ's]")] = None,
     distil: Annotated[int, typer.Option(help="Epochs of training on the DEQ's answers.")] = 0,
+    frontier: Annotated[
+        bool, typer.Option("--frontier", help="Measure every way to pay less on the test data, and say what to deploy.")
+    ] = False,
+    keep: Annotated[float, typer.Option(help="With --frontier: the share of the DEQ's answers to keep.")] = 0.99,
     seed: options.Seed = 0,
     standardise: options.Standardise = None,
     out: Annotated[
@@ -58,10 +62,17 @@ def compile_command(
         test = _test(deq, compiled, task)
         record = {"data": task.description, "explicit": f"{compiled.network.net}", "test": test}
         record["certificate"] = compiled.certificate.to_dict()
+        ways = None
+        if frontier:
+            say("measuring every way to pay less")
+            ways = compiled.frontier(task.y, test=(task.test_x, task.test_y), keep=keep)
+            record["frontier"] = ways.to_dict()
         files = []
         if out is not None:
             say("writing files")
             files = _write(compiled, output_folder(out), record)
+            for network in () if ways is None else ways.plain:
+                files.append(save(network, out / f"plain-{network.width}.safetensors"))
     if as_json:
         print_json(record)
         return
@@ -69,6 +80,8 @@ def compile_command(
     stdout.print(compiled.summary())
     for line in _lines(test, task):
         stdout.print(line)
+    if ways is not None:
+        stdout.print(ways.summary())
     if files:
         stdout.print("written: " + ", ".join(map(str, files)))
 

@@ -180,14 +180,18 @@ def _being_exported() -> bool:
     return bool(getattr(torch.compiler, "_is_exporting_flag", False))
 
 
+def steps_damping(plan: Plan) -> float:
+    """The damping of the steps that take the place of a plan's solver."""
+    return MONOTONE_DAMPING if isinstance(plan.solver, Splitting) else float(getattr(plan.solver, "damping", 1.0))
+
+
 def solve_in_graph(f: Callable[[Any], Any], z0: Any, axes: int, plan: Plan, damping: float | None = None) -> Solution:
     """The fixed point of f from z0, in operations that a graph can hold; no gradient passes through a loop.
 
     The first `axes` axes of the state count samples; `plan` needs a `tol` unless z0 is one real tensor, and its solver gives
     the damping unless it is given. The trace of the solution is one residual, with `Steps` that before the last step.
     """
-    if damping is None:
-        damping = MONOTONE_DAMPING if isinstance(plan.solver, Splitting) else getattr(plan.solver, "damping", 1.0)
+    damping = steps_damping(plan) if damping is None else damping
     leaves, spec = pytree.tree_flatten(z0)
 
     def of_leaves(state: Sequence[Tensor]) -> list[Tensor]:

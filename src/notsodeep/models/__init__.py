@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from notsodeep.models.certificate import Certificate as Certificate
     from notsodeep.models.compile import Compiled as Compiled
     from notsodeep.models.export.onnx import to_onnx as to_onnx
+    from notsodeep.models.frontier import Frontier as Frontier, Way as Way
     from notsodeep.models.universal import to_deq as to_deq, to_explicit as to_explicit
 
 __getattr__, __dir__, __all__ = lazy(__name__)

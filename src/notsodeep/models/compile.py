@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from notsodeep.arguments import count, flag, generator as checked_generator
+from notsodeep.arguments import count, flag, generator as checked_generator, positive, shown
 from notsodeep.arrays import Array, module_input, samples
 from notsodeep.data.targets import Targets
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NumericsWarning
@@ -27,7 +25,9 @@ from notsodeep.matching.result import Design
 from notsodeep.models.certificate import Certificate, Score
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN, assign
+from notsodeep.models.frontier import Frontier, Judged, frontier
 from notsodeep.models.predictor import learnt, taken
+from notsodeep.models.timing import seconds
 from notsodeep.models.training.fit import fit
 from notsodeep.models.training.objective import Batches, measure, score
 from notsodeep.models.training.readout import Features, best_readout, in_batches
@@ -50,6 +50,8 @@ class Compiled:
     """the design of its activations"""
     certificate: Certificate
     """measurements of both networks"""
+    _twins: _Twins | None = None
+    """the DEQ and the samples, for `frontier`"""
 
     def __repr__(self) -> str:
         return f"Compiled({self.design.net} → {self.design.explicit})"
@@ -57,6 +59,38 @@ class Compiled:
     def summary(self) -> str:
         """Both networks and the table of the certificate, as text."""
         return f"{self.design.net}  →  {self.design.explicit}\n{self.certificate.summary()}"
+
+    def frontier(
+        self, y: Array | None = None, *, test: tuple[Array, Array | None] | None = None, keep: float = 0.99
+    ) -> Frontier:
+        """Every way to pay less for the DEQ, side by side, and the cheapest that keeps enough of its answers.
+
+        The DEQ at looser tolerances and cut after a few steps, this network, one of half the DEQ's width and, with y, plain
+        networks of the same layers trained on y: their costs, fidelity and scores on the samples that `compile_deq` held out,
+        or on `test`. Where the DEQ was trained on the former too, its score on them flatters it: give test samples.
+
+        Args:
+            y: Classes (n,), or real numbers (n,) or (n, K), of the samples that `compile_deq` was given.
+            test: (x, y) of other samples to measure on; with y = None where there are no labels.
+            keep: The share of the DEQ's answers to keep; of real numbers, that of their variance.
+
+        Returns:
+            All ways, and which to deploy.
+
+        Raises:
+            BadInput: The DEQ has no readout, or one that is still as it was drawn; there are no samples to measure on; or y or
+                test do not fit.
+            NotConverged: The DEQ has no equilibrium for some of the samples.
+        """
+        share = positive(keep, "keep")
+        if share > 1.0:
+            raise BadInput(f"keep = {share:g} is the share of the DEQ's answers to keep: at most 1.")
+        if self._twins is None or self._twins.outputs is None or not self._twins.deq.changed():
+            raise BadInput(
+                "The frontier is about a DEQ's answers, and this one has none worth keeping: its readout is missing, or as it "
+                "was drawn. Give it out_features, and train it or use nsd.fit_readout, before compile_deq."
+            )
+        return self._twins.frontier(self.design, self._twins.judged(y, test), share)
 
     def to_onnx(self, path: str | os.PathLike[str], *, check: bool = True) -> Path:
         """Write the network as one ONNX file; see `ENN.to_onnx`."""
@@ -99,7 +133,7 @@ def compile_deq(
         width: Units per layer; None takes the DEQ's.
         distil: Epochs of training on the DEQ's outputs.
         progress: Show a progress bar while distilling.
-        generator: Draws the weights and the held-out samples; None uses a fixed seed.
+        generator: Draws the held-out samples and the weights; None uses a fixed seed.
 
     Returns:
         The network, its design and its certificate.
@@ -121,23 +155,10 @@ def compile_deq(
     labels = None if y is None else learnt(deq, Targets.numbered(y, len(rows)))
     draw = torch.Generator().manual_seed(0) if generator is None else checked_generator(generator)
     assert draw is not None
-    changed = deq.changed()
-    trained = not changed.isdisjoint({"A", "B", "bias", "variances"})
+    trained = not deq.changed().isdisjoint({"A", "B", "bias", "variances"})
+    train, test = _split(len(rows), draw)  # before the weights, so that all designs are judged on the same samples
     found, notes = _design(deq, rows, trained, family=family, match=match)
-    network = ENN(
-        found.explicit,
-        deq.in_features,
-        width,
-        deq.out_features,
-        readout_bias=deq.out_features is not None,
-        generator=draw,
-        device=deq.B.device,
-        dtype=deq.B.dtype,
-    )
-    network.preprocessing = deq.preprocessing
-    train, test = _split(len(rows), draw)
-    if not changed.isdisjoint({"A", "B", "bias"}) and network.widths[0] == deq.width:
-        _start_from_linear_response(network, deq, rows[train[:_RESPONSE_ROWS]], found.tau0)
+    network = _network(deq, found, width, rows[train[:_RESPONSE_ROWS]], draw)
     twins = _Twins(deq, network, rows, train, test, None if deq.out_features is None else in_batches(deq, rows))
     twins.fit_readout()
     if distil:
@@ -147,7 +168,7 @@ def compile_deq(
     certificate = replace(certificate, trained=trained, distilled_epochs=distil, preprocessing=deq.preprocessing)
     if labels is not None and len(test):
         certificate = replace(certificate, scores=twins.scores(labels))
-    return Compiled(network, found, certificate)
+    return Compiled(network, found, certificate, twins)
 
 
 def _design(deq: DEQ, x: Tensor, trained: bool, **wanted: Any) -> tuple[Design, list[str]]:
@@ -187,6 +208,15 @@ def _present(deq: DEQ, net: Implicit) -> Implicit:
     return Implicit(net.phi, var_a, var_b, centre=net.centre)
 
 
+def _labels(y: Array, x: Tensor, deq: DEQ) -> Tensor:
+    """y of the samples x as `score` takes it, checked against the outputs of the DEQ."""
+    targets = learnt(deq, Targets.numbered(y, len(x)))
+    outputs = deq.out_features or 0
+    if targets.outputs > outputs if targets.classes else targets.outputs != outputs:
+        raise BadInput(f"y needs {targets.outputs} outputs and the DEQ has {outputs}: it was trained on something else.")
+    return targets.y.to(x.device) if targets.classes else targets.read().to(x)
+
+
 def _split(n: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
     """Indices to fit on and indices held out: a fifth of n, none where n < 10."""
     order = torch.randperm(n, generator=draw, device=draw.device).cpu()
@@ -204,6 +234,15 @@ class _Twins:
     train: Tensor
     test: Tensor
     outputs: Tensor | None
+
+    def frontier(self, found: Design, data: Judged, keep: float) -> Frontier:
+        """All ways to pay less for the DEQ, measured on other data than the network was fitted to."""
+        half = max(1, self.deq.width // 2)
+        draw = torch.Generator().manual_seed(0)
+        smaller = replace(self, network=_network(self.deq, found, half, self.x[self.train[:_RESPONSE_ROWS]], draw))
+        smaller.fit_readout()
+        named = {"compiled.network": self.network, f"nsd.compile_deq(deq, x, width={half}).network": smaller.network}
+        return frontier(self.deq, named, data, keep)
 
     def fit_readout(self) -> None:
         """Fit the network's readout, if it has one, to the DEQ's outputs."""
@@ -229,6 +268,24 @@ class _Twins:
             progress="distilling" if progress else False,
         )
 
+    def judged(self, y: Array | None, test: tuple[Array, Array | None] | None) -> Judged:
+        """The samples to measure on, and those that a plain network is trained on."""
+        known = None if y is None else _labels(y, self.x, self.deq)
+        train, train_y = self.x[self.train], None if known is None else known[self.train]
+        if test is None:
+            if not len(self.test):
+                raise BadInput(
+                    f"With {len(self.x)} samples compile_deq held none out to measure on: give it {_ENOUGH} or more, or test="
+                )
+            return Judged(self.x[self.test], None if known is None else known[self.test], train, train_y)
+        if not isinstance(test, tuple | list) or len(test) != 2:
+            raise BadInput(f"test must be a pair (x, y) of samples and labels; got {shown(test)}.")
+        rows = taken(self.deq, samples(test[0], "x of test")).to(self.x)
+        module_input(rows, self.deq.in_features, self.deq.B, "DEQ")
+        if (y is None) != (test[1] is None):
+            raise BadInput("Labels are needed both of the samples that compile_deq was given, y=, and of the test samples.")
+        return Judged(rows, None if test[1] is None else _labels(test[1], rows, self.deq), train, train_y)
+
     def scores(self, labels: Targets) -> tuple[Score, ...]:
         """Scores of both networks' own outputs, where they are meant for y, and of ridge readouts of their features."""
         targets, outputs, test, found = labels.read().to(self.x), self.outputs, self.test, []
@@ -252,7 +309,7 @@ class _Twins:
         deq, network, x, test, measured = self.deq, self.network, self.x, self.test, found.measured
         assert measured is not None
         rows = x[:_TIMED_ROWS]
-        seconds = _times([lambda: deq(rows), lambda: network(rows)], x.device)
+        deq_seconds, explicit_seconds = map(min, seconds([lambda: deq(rows), lambda: network(rows)], x.device, _TIMED_RUNS))
         evaluations = deq.solve(rows).evaluations
         error = agreement = None
         if not len(test):
@@ -274,8 +331,8 @@ class _Twins:
             evaluations=evaluations,
             deq_flops=deq.flops(evaluations),
             explicit_flops=network.flops(),
-            deq_seconds=seconds[0],
-            explicit_seconds=seconds[1],
+            deq_seconds=deq_seconds,
+            explicit_seconds=explicit_seconds,
             batch=len(rows),
             output_error=error,
             agreement=agreement,
@@ -284,18 +341,22 @@ class _Twins:
         )
 
 
-def _times(calls: list[Callable[[], object]], device: torch.device) -> list[float]:
-    """Best time of several runs of each call, in turn: a busy machine then slows all of them."""
-    wait = torch.cuda.synchronize if device.type == "cuda" else lambda _: None
-    best = [math.inf] * len(calls)
-    for _ in range(_TIMED_RUNS):
-        for k, call in enumerate(calls):
-            wait(device)
-            started = time.perf_counter()
-            call()
-            wait(device)
-            best[k] = min(best[k], time.perf_counter() - started)
-    return best
+def _network(deq: DEQ, found: Design, width: int, x: Tensor, draw: torch.Generator) -> ENN:
+    """A network of the design, with random weights, or those of the linear response on x of a DEQ that was trained."""
+    network = ENN(
+        found.explicit,
+        deq.in_features,
+        width,
+        deq.out_features,
+        readout_bias=deq.out_features is not None,
+        generator=draw,
+        device=deq.B.device,
+        dtype=deq.B.dtype,
+    )
+    network.preprocessing = deq.preprocessing
+    if not deq.changed().isdisjoint({"A", "B", "bias"}) and width <= deq.width:
+        _start_from_linear_response(network, deq, x, found.tau0)
+    return network
 
 
 @torch.no_grad()
@@ -310,7 +371,7 @@ def _start_from_linear_response(network: ENN, deq: DEQ, x: Tensor, tau0: float) 
     h = functional.linear(state, weight) + u
     slopes = torch.func.jvp(deq.form.phi, (h,), (torch.ones_like(h),))[1].mean(0)
     system = torch.eye(deq.width, dtype=torch.float64, device=x.device) - (weight * slopes).double()
-    response = torch.linalg.solve(system, (deq.B * deq.scales()[1]).double())
+    response = torch.linalg.solve(system, (deq.B * deq.scales()[1]).double())[: network.widths[0]]
     reached = functional.linear(x.double(), response).square().mean().sqrt()
     assign(network, 0, response * (tau0 / reached))
     for number, later in enumerate(network.weights[1:], start=1):

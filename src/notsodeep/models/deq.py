@@ -8,18 +8,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
 
+from notsodeep.activations import ActivationLike, Centred
 from notsodeep.arguments import choices, count, flag, norm, weight_options
-from notsodeep.arrays import module_input
+from notsodeep.arrays import Array, module_input, real
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.affine import AffineStep
-from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph
+from notsodeep.fixed_points.exported import MONOTONE_DAMPING, How, Loop, in_graph, solve_in_graph, steps_damping
 from notsodeep.fixed_points.implicit import equilibrium
 from notsodeep.fixed_points.layout import Map
 from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
@@ -28,12 +30,17 @@ from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
 from notsodeep.fixed_points.splitting import Splitting
 from notsodeep.models.enn import Draw, Readout
 from notsodeep.models.export.onnx import to_onnx
+from notsodeep.models.given_weights import GivenWeights, solvable
 from notsodeep.models.predictor import Predictor
 from notsodeep.models.well_posed import parametrization, require_kind
 from notsodeep.theory.architecture import Implicit, Stacked
+from notsodeep.theory.statistics import tau0 as root_mean_square_norm
 
 _SUBJECT = Subject("The equilibrium of the DEQ", " Or make the map contract: a smaller var_a, or DEQ(well_posed='spectral').")
 _SAMPLE = 4096  # entries of a weight that are compared to see whether it was trained
+_FREEZABLE = ("A", "B", "readout")
+_STEPS = 1000  # for weights of others, which may contract slowly
+_SOLVING = frozenset({"adjoint", "tol", "relative", "max_steps", "precision", "throw", "atol"})
 
 
 class DEQ(Predictor):
@@ -107,7 +114,7 @@ class DEQ(Predictor):
         self.adjoint = ImplicitAdjoint(backward, throw=throw) if adjoint is None else adjoint
         require_adjoint(self.adjoint)
         self.plan = Plan(usual if solver is None else solver, tol, relative, max_steps, precision, throw, atol)
-        still = choices(frozen, "frozen", ("A", "B", "readout"))
+        still = choices(frozen, "frozen", _FREEZABLE)
         draw = Draw(*weight_options(generator, device, dtype))
         bias, readout_bias = flag(bias, "bias"), flag(readout_bias, "readout_bias")
         learn_variances = flag(learn_variances, "learn_variances")
@@ -124,6 +131,77 @@ class DEQ(Predictor):
             bounded = parametrization(well_posed, self.form.phi, self.form.recurrent)
             parametrize.register_parametrization(self, "A", bounded)
         self._start = self._sample()
+
+    @classmethod
+    def from_weights(
+        cls,
+        W: Array,
+        U: Array,
+        b: Array | None = None,
+        R: Array | None = None,
+        c: Array | None = None,
+        phi: ActivationLike = "tanh",
+        *,
+        x: Array | None = None,
+        solver: Solver | Splitting | None = None,
+        frozen: Iterable[str] = (),
+        tau0: float | None = None,
+        **solving: Any,
+    ) -> DEQ:
+        """The network that others write as z = φ(W z + U x + b), y = R z + c.
+
+        Its weights are scaled copies, in the dtype of W, and where the theory wants φ centred, the offset μ goes into biases:
+        outputs are those of the given weights, to rounding, and `features` are (z − μ)/√m. Whatever W is like, equilibria of
+        some samples are found before the DEQ is returned; it gets the solver that found them.
+
+        Args:
+            W: Recurrent weights, (m, m).
+            U: Input weights, (m, p).
+            b: Bias of the units, (m,).
+            R: Readout, (outputs, m); None gives y = z (+ c).
+            c: Bias of the outputs, (outputs,).
+            phi: The activation, as in `Implicit`.
+            x: Samples, (n, p), to solve for; random ones by default.
+            solver: Solver of the equilibrium; the first of several that succeeds by default.
+            frozen: As in `DEQ`.
+            tau0: As in `DEQ`; the norm of x by default, where it is given.
+            solving: adjoint, tol, relative, max_steps (1000, of gradients too), precision, throw and atol, as in `DEQ`.
+
+        Returns:
+            The DEQ.
+
+        Raises:
+            BadInput: The weights do not fit together or are not finite, or another argument does not fit.
+            NotConverged: No solver finds the equilibria of the samples.
+        """
+        given = GivenWeights.of(W, U, b, R, c)
+        unknown = sorted(set(solving) - _SOLVING)
+        if unknown:
+            raise BadInput(f"from_weights takes {', '.join(sorted(_SOLVING))} of DEQ; got {', '.join(unknown)}.")
+        rows = given.samples() if x is None else real(x, "x", (None, given.U.shape[1])).to(given.W)
+        tau0 = norm(tau0 if tau0 is not None else 1.0 if x is None else root_mean_square_norm(rows))
+        net = given.network(phi, tau0)
+        centred = net.centred(tau0).phi
+        offset = 0.0 if centred == net.phi or not isinstance(centred, Centred) else centred.offset
+        own = {
+            "bias": b is not None or offset != 0.0,
+            "readout_bias": c is not None or offset != 0.0,
+            "frozen": choices(frozen, "frozen", _FREEZABLE) | ({"readout"} if R is None else set()),
+            "tau0": tau0,
+            "device": "meta",
+            "dtype": rows.dtype,
+        }
+
+        def make(solver: Solver | Splitting) -> DEQ:
+            adjoint = ImplicitAdjoint(solver, max_steps=_STEPS, throw=solving.get("throw", True))
+            options: dict[str, Any] = {"adjoint": adjoint, "max_steps": _STEPS, **own, **solving}
+            made = cls(net, rows.shape[1], len(given.W), len(given.R), solver=solver, **options)
+            made.load_state_dict(given.parameters(made, offset), assign=True)
+            if R is None:
+                made.mark_changed(made.changed() - {"readout"})
+            return made
+
+        return solvable(make, solver, rows)
 
     def _log_variances(self, well_posed: str | None) -> nn.Parameter:
         if not isinstance(self.net, Implicit) or well_posed is not None:
@@ -187,11 +265,36 @@ class DEQ(Predictor):
             return self._as_features(self._swept(*self.terms(x.reshape(-1, self.in_features))), x)
         if in_graph():
             weight, u = (term.detach() for term in self.terms(x.reshape(-1, self.in_features)))
-            damping = MONOTONE_DAMPING if self.well_posed == "monotone" else None
-            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, damping)
+            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, self._damping)
             return self._as_features(found.value, x)
         value: Tensor = self.solve(x).value
         return value
+
+    @torch.no_grad()
+    def cut(self, x: Tensor, steps: int) -> Tensor:
+        """The outputs after this many plain steps from s = φ(u), as in a file that `to_onnx(path, Steps(steps))` writes.
+
+        Args:
+            x: Samples, (n, p).
+            steps: How many; damped where the DEQ is monotone, or its solver is.
+
+        Returns:
+            Outputs, (n, out_features), or the features where there is no readout; without a gradient.
+
+        Raises:
+            BadInput: `x` does not fit the DEQ, or `steps` is not a whole number from 0 on.
+        """
+        weight, u = self.terms(x)
+        s = self.form.phi(u)
+        for _ in range(count(steps, "steps", least=0)):
+            image = self.step(s, weight, u)
+            s = image if self._damping == 1.0 else torch.lerp(s, image, self._damping)
+        out: Tensor = self.readout(self._as_features(s, x))
+        return out
+
+    @property
+    def _damping(self) -> float:
+        return MONOTONE_DAMPING if self.well_posed == "monotone" else steps_damping(self.plan)
 
     def _swept(self, weight: Tensor, u: Tensor) -> Tensor:
         """φ(u) and one step per further block of a `Stacked`: its weights are nilpotent, so that is the equilibrium."""
