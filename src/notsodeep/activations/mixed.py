@@ -62,7 +62,9 @@ class Mixed:
 
     def __call__(self, h: Tensor) -> Tensor:
         """The values at pre-activations h (…, m), block by block."""
-        width = h.shape[-1]
+        if not h.ndim:
+            raise BadInput(f"A layer of {len(self.kinds)} kinds takes pre-activations of its units, got a single number.")
+        width = int(h.shape[-1])  # a tensor where torch.jit traces
         blocks = zip(self.kinds, h.split(self.shares(width), dim=-1), self.scales(width), strict=True)
         return torch.cat([phi(block) if scale == 1.0 else scale * phi(block) for phi, block, scale in blocks], dim=-1)
 

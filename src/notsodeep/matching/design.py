@@ -125,6 +125,8 @@ def _chosen(task: Task, family: str | Fitted, data: Tensor | None) -> tuple[Cand
     """The network, the candidates it was chosen from, a note, and the samples to measure it on."""
     judged, kind = task.judged, str(family).partition(":")[0]
     fits = "A Gaussian sample of the data's norms and dimension was fitted" if task.split.imitated else ""
+    if data is None:
+        fits = f"A Gaussian sample of {judged.shape[1]} features was fitted, as there is no data"
     if kind == "auto":
         depth = 1 if family == "auto:1" else 2
         if data is None:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from scipy.optimize import least_squares
 
-from notsodeep.activations import Activation, ActivationLike, Rectifier, activation
+from notsodeep.activations import Activation, ActivationLike, activation
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import units_of
 from notsodeep.arguments import choice, count, shown
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
-from notsodeep.matching.layers import LINE, Atom, Layers, atoms
+from notsodeep.matching.layers import LINE, Atom, Layers, are_exact, atoms
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.result import Optimum
 from notsodeep.matching.semidefinite import Minimum, nearest_semidefinite
@@ -40,8 +40,9 @@ class Fitted:
 
     Args:
         depth: 1 or 2 hidden layers.
-        dictionary: Activations; by default the line x and the DEQ's own φ(b x), for b = .5, .8, 1, 1.2, 1.6 in one layer,
-            for the best b in each of two, and tanh(b x) where these are not near enough.
+        dictionary: Activations; by default the line x and the DEQ's own φ(b x), in one layer for b = .5, .8, 1, 1.2 and 1.6
+            times τ*/τ0, in two for the best b of each kind of units, with tanh(b x) where these are not near enough. Given
+            ones are not stretched; φ and x among them are where the fit of two layers starts.
         scalars: "free", or "matched": of the networks that have the four scalars of the DEQ's conjugate kernel, as the theorem
             asks, the nearest.
 
@@ -78,7 +79,7 @@ class Fitted:
         if Kernel.CONJUGATE not in pairs.targets and self.scalars == "matched":
             raise BadInput("scalars='matched' keeps the scalars of the conjugate kernel; ask for match='conjugate' or 'both'.")
         if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE] and self.scalars == "free":
-            given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, b) for b in STRETCHES))
+            given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, pairs.stretch * b) for b in STRETCHES))
             return one_layer(given, pairs)
         return self._nearest(phi, pairs), None
 
@@ -87,10 +88,10 @@ class Fitted:
         pairs = pairs.fewer(_MOST_PAIRS)
         free, given = self.dictionary is None, self.dictionary or (phi, LINE)
         kept = scalars(pairs.net, pairs.tau0) if self.scalars == "matched" else None
-        plain, mixed = (1, 1)[: self.depth], (2, 1) if Kernel.TANGENT not in pairs.targets else (1, 2)
+        plain, mixed = (1, 1)[: self.depth], (1, 2) if Kernel.TANGENT in pairs.targets and kept is None else (2, 1)
         best, error = nearest(atoms(given, pairs, free), plain, pairs, kept)
         richer = [(given, _ENOUGH), *[((phi, activation("tanh"), LINE), _ENOUGH_MIXED)] * free]
-        for dictionary, enough in [] if isinstance(phi, Rectifier) and kept is None else richer:
+        for dictionary, enough in richer:
             if error > enough:
                 network, less = nearest(atoms(dictionary, pairs, free), mixed if self.depth > 1 else (2,), pairs, kept)
                 if less < _WORTH_MIXING * error:
@@ -98,8 +99,11 @@ class Fitted:
         return best
 
 
-def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit, Optimum]:
-    """σ = Σ_k w_k ψ_k nearest to the pairs' kernel: a start from the semidefinite minimum, then least squares on w."""
+def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit, Optimum | None]:
+    """σ = Σ_k w_k ψ_k nearest to the pairs' kernel: a start from the semidefinite minimum, then least squares on w.
+
+    Without a proof where samples point one way so nearly that the atoms' kernels are not known well enough.
+    """
     parts = atoms(dictionary, pairs)
     forms, at_tau0 = _forms(parts, pairs)
     target = pairs.targets[Kernel.CONJUGATE].numpy()
@@ -113,7 +117,8 @@ def one_layer(dictionary: Sequence[Activation], pairs: Pairs) -> tuple[Explicit,
     weights, error = _kinds(minima[1], reduced[1], target)
     kinds = (math.sqrt(len(weights)) * bases[1] @ w for w in weights)  # a layer's kernel is the mean of those of its kinds
     layer = units_of(combined((float(w), part.phi) for w, part in zip(kind, parts, strict=True)) for kind in kinds)
-    return Explicit([layer]).centred(pairs.tau0), Optimum(error, min(minima[0].bound, error), minima[1].rank)
+    proof = Optimum(error, min(minima[0].bound, error), minima[1].rank) if are_exact(parts, pairs) else None
+    return Explicit([layer]).centred(pairs.tau0), proof
 
 
 def nearest(
@@ -125,19 +130,20 @@ def nearest(
     √σ_b² x and √σ_a² φ(b x), b = τ*/τ0, and nearly that of their sum; a layer φ(b x) upon it is the step.
 
     Args:
-        parts: What the units are sums of: φ first, or what stands for it, and last the line x.
+        parts: What the units are sums of: φ, or the first for it, and others that together stand for the line x.
         kinds: How many kinds of units each layer has, 1 or 2.
         pairs: The samples and the kernels there.
         kept: Scalars of which the conjugate kernel's four are to be kept.
     """
-    net = pairs.net
-    phi, *others, line = np.eye(len(parts))
-    line = line + 0.1 * sum(others)
-    step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line])
+    net, unit, phis = pairs.net, np.eye(len(parts)), [part.phi for part in parts]
+    here = phis.index(net.phi) if net.phi in phis else 0
+    others = np.delete(unit, here, axis=0)
+    phi, line = unit[here], others.mean(0) if len(others) else unit[here]
+    step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line]) / math.sqrt(net.var_a + net.var_b)
     below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
     last = np.array([phi, 0.3 * line][: kinds[-1]])
     layers = Layers(parts, kinds, pairs, kept)
-    unknowns, error = layers.fit(layers.start(*below, last, stretch=net.deviation(pairs.tau0) / pairs.tau0))
+    unknowns, error = layers.fit(layers.start(*below, last))
     return layers.network(unknowns), error
 
 

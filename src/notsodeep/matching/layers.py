@@ -31,7 +31,7 @@ _LARGEST = 8.0  # weight: layers of larger ones cancel
 _MOST_STEPS, _SETTLED = 30, 1e-7
 _PENALTY, _NEAR, _MOST_CORRECTIONS = 100.0, 1e-2, 8  # of a scalar's gap; beyond the second no correction is tried
 _SMALL = 1e-5  # a step in log τ and in an unknown
-_SMOOTH_TERMS, _KINKED_TERMS = 32, 64
+_TERMS, _NEGLIGIBLE = (32, 64, 128, 256, 512), 1e-6  # of series: as many as leave so little, relative to an atom's kernel
 TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
 
 
@@ -42,24 +42,42 @@ class Atom:
     phi: Activation
     series: Series | Line
     free: bool
-    """Whether the stretch is free; 1 otherwise"""
+    """Whether the stretch is free, about τ*/τ0; 1 otherwise"""
 
 
 def atoms(phis: Sequence[Activation], pairs: Pairs, free: bool = False) -> tuple[Atom, ...]:
     """Atoms for the deviations of these pairs, with free stretches on request; of a homogeneous ψ it is never free."""
-    low, high = (float(end) * slack for end, slack in zip(pairs.norms.aminmax(), _STRETCHES if free else _SPREAD, strict=True))
-    terms = _KINKED_TERMS if any(phi.kinks for phi in phis if not is_line(phi)) else _SMOOTH_TERMS
-    found = tuple(
-        Atom(phi, Line(terms), False)
-        if is_line(phi)
-        else Atom(phi, Series(phi, low, high, terms), free and not isinstance(phi, Rectifier))
-        for phi in phis
-    )
+    ends = [pairs.stretch * slack for slack in _STRETCHES] if free else _SPREAD
+    low, high = (float(end) * slack for end, slack in zip(pairs.norms.aminmax(), ends, strict=True))
+    for terms in _TERMS:
+        found = tuple(
+            Atom(phi, Line(terms), False)
+            if is_line(phi)
+            else Atom(phi, Series(phi, low, high, terms), free and not isinstance(phi, Rectifier))
+            for phi in phis
+        )
+        if are_exact(found, pairs):
+            break
     for one in found:
         mean, *power = one.series(pairs.taus[-1:])[0, :-1].square().tolist()
         if sum(power) <= CONSTANT_RTOL * mean:
             raise BadInput(f"{one.phi} is constant on the data, so it cannot stand in a dictionary.")
     return found
+
+
+def are_exact(parts: Sequence[Atom], pairs: Pairs) -> bool:
+    """Whether the series of all atoms are long enough for the pairs: no longer ones are tried where samples point one way."""
+    return all(_missed(one, pairs) <= _NEGLIGIBLE for one in parts)
+
+
+def _missed(one: Atom, pairs: Pairs) -> float:
+    """What the series may be off the atom's kernel, relative to that, in the norm in which fits are judged."""
+    numbers = one.series((pairs.stretch if one.free else 1.0) * pairs.taus)
+    i, j, rest = pairs.first, pairs.second, numbers[:, -2]
+    powers = numbers[:-1, 1:-1].square().sum(1)
+    off = rest[i] * rest[j] * pairs.rho.abs().pow(numbers.shape[1] - 2)
+    weights = next(iter(pairs.weights.values()))
+    return float(torch.linalg.vector_norm(off * weights[: len(i)]) / torch.linalg.vector_norm(powers * weights[len(i) :]))
 
 
 def is_line(phi: Activation) -> bool:
@@ -72,7 +90,7 @@ class Layers:
     """Networks whose layer l has `kinds[l]` kinds of units σ_lq = Σ_k w_lqk ψ_k(b_lqk x), each centred at its deviation of τ0.
 
     All layers but the last keep τ0. The unknowns are, layer by layer and kind by kind, the weights w_lq and the logarithms of
-    the free stretches.
+    the free stretches, as multiples of τ*/τ0.
     """
 
     parts: tuple[Atom, ...]
@@ -82,7 +100,7 @@ class Layers:
     """Scalars of which the conjugate kernel's four are to be kept"""
 
     def start(self, *layers: np.ndarray, stretch: float = 1.0) -> np.ndarray:
-        """Unknowns of layers whose kinds have these weights, a row a kind, all of one stretch."""
+        """Unknowns of layers whose kinds have these weights, a row a kind, all of one stretch, a multiple of τ*/τ0."""
         weights = np.concatenate(layers)
         free = np.full((len(weights), sum(part.free for part in self.parts)), math.log(stretch))
         return np.hstack([weights, free]).ravel()
@@ -185,7 +203,7 @@ class Layers:
         rows, layers = unknowns.reshape(sum(self.kinds), -1), []
         for number, of_layer in enumerate(np.split(rows, np.cumsum(self.kinds)[:-1])):
             stretches = np.ones((len(of_layer), count))
-            stretches[:, free] = np.exp(of_layer[:, count:])
+            stretches[:, free] = self.pairs.stretch * np.exp(of_layer[:, count:])
             layers.append(_Layer(of_layer[:, :count], stretches, number + 1 == len(self.kinds)))
         return layers
 

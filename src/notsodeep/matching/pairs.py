@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -88,6 +89,11 @@ class Pairs:
         return replace(
             self, first=self.first[:count], second=self.second[:count], rho=self.rho[:count], targets=targets, weights=weights
         )
+
+    @cached_property
+    def stretch(self) -> float:
+        """τ*/τ0, by which φ is stretched where it acts on inputs as long as the data, not on the DEQ's pre-activations."""
+        return self.net.deviation(self.tau0) / self.tau0
 
     @property
     def taus(self) -> Tensor:
