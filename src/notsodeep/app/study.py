@@ -25,7 +25,7 @@ from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.names import Match
 from notsodeep.linalg.eigen import spectral_norm
 from notsodeep.matching.candidates import Split, Task
-from notsodeep.matching.design import FAMILIES, choose
+from notsodeep.matching.design import FAMILIES, NEARER, choose
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Design
@@ -181,7 +181,7 @@ def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[s
     except NoMatch as error:
         other, residual = error.data["suggestion"], error.data["residual"]
         note = f"No {state.family} network has this kernel: the nearest is shown, of residual {residual:.1e}. "
-        note += "hermite may come nearer." if other == "hermite" else f"{other} has it."
+        note += f"{other} may come nearer." if other in NEARER else f"{other} has it."
         return state.family, error.data["explicit"], note
     return family, explicit, ""
 

@@ -34,6 +34,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "quadratic": (QuadraticFamily(),),
 }
 """By name, in the order of preference at equal depth; the others depend on the DEQ or on samples."""
+NEARER = ("hermite", "fitted:2", "fitted:2:matched")  # suggestions that need not match
 _MATCHED_FITS = ("matched", "1:matched", "2:matched")
 _NAMES = ("auto", "matched", "rescaled", "fitted", *FAMILIES, "hermite")
 
@@ -64,8 +65,8 @@ def design(
         tau0: The root mean square norm of the data; that of `x` by default, or 1 without data.
         family: "auto" (or "auto:1", of one layer): of all families, the network with the smallest gap on the half that was not
             fitted, the simpler where they tie; without `x` a matched one, the nearest on a Gaussian sample. By name:
-            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, "fitted:2:matched", of those with
-            the four scalars, or a `matching.Fitted`;
+            "fitted" or "fitted:2", one layer or two that are nearest to the samples' kernel, "fitted:matched" or
+            "fitted:2:matched", of those with the four scalars, or a `matching.Fitted`;
             "rescaled", the DEQ's own φ as a φ(b x); "hard_tanh" (one layer), "leaky_relu" (one or two), "quadratic" (two);
             "hermite" or "hermite:TERMS" (one layer, exact on inputs of equal norm); "matched" or "matched:TERMS": the
             shallowest of hard_tanh, leaky_relu and quadratic that matches to 1e-8, else hermite.
@@ -209,13 +210,13 @@ def _rescaled(net: Implicit, target: Scalars, kernel: Kernel | str) -> tuple[str
 
 def _no_match(net: Implicit, target: Scalars, kernel: Kernel | str, kind: str, best: Fit) -> NoMatch:
     others = (name for name, candidate in _SHALLOWEST_FIRST if name != kind and matching(candidate, target, kernel))
-    fits = kernel == Kernel.CONJUGATE and kind != "fitted:2:matched"
-    suggestion = next(others, "fitted:2:matched" if fits else "hermite")
+    fits = "fitted:2" if kind == "fitted:2:matched" else "fitted:2:matched"
+    suggestion = next(others, fits if kernel == Kernel.CONJUGATE else "hermite")
     table = ", ".join(f"{c.name} {c.target:.6g} (reached {c.reached:.6g})" for c in best.comparisons)
     return NoMatch(
         f"No {kind} network has the kernel of {net} at τ0 = {target.tau0:.6g}: the best residual is {best.residual:.1e}, with "
         f"{table}. "
-        + ("family='hermite' may come nearer." if suggestion == "hermite" else f"Use family={suggestion!r} instead."),
+        + (f"family={suggestion!r} may come nearer." if suggestion in NEARER else f"Use family={suggestion!r} instead."),
         residual=best.residual,
         target={c.name: c.target for c in best.comparisons},
         reached={c.name: c.reached for c in best.comparisons},
