@@ -27,7 +27,7 @@ VarB = Annotated[float | None, typer.Option(help="σ_b², the variance of the in
 Family = Annotated[
     str,
     typer.Option(
-        help="auto (or auto:1, of one layer), fitted, fitted:2, fitted:matched, fitted:2:matched, rescaled, matched, hard_tanh, "
+        help="auto or auto:1 (one layer), fitted, fitted:2, fitted:matched, fitted:2:matched, rescaled, matched, hard_tanh, "
         "leaky_relu, quadratic, hermite or hermite:TERMS."
     ),
 ]

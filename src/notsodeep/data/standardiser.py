@@ -85,12 +85,12 @@ class Standardiser:
         z, mean, scale = self._fitting(z, "z")
         return z * scale + mean
 
-    def _fitting(self, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    def _fitting(self, x: Tensor, name: str) -> tuple[Tensor, Tensor, float | Tensor]:
         """Samples, and the mean and the scale in their dtype and on their device."""
         x = samples(x, name)
         if x.shape[1] != self.features:
             raise BadInput(f"{name} has {x.shape[1]} features; the statistics were taken from data with {self.features}.")
-        return x, self.mean.to(x), torch.as_tensor(self.scale).to(x)
+        return x, self.mean.to(x), self.scale.to(x) if isinstance(self.scale, Tensor) else self.scale
 
 
 def once(standardiser: Standardiser, x: Tensor) -> Tensor:

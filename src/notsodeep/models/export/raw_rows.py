@@ -40,12 +40,12 @@ class RawRows(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         given, targets = self.known.standardiser, self.known.targets
         if given is not None:
-            x = ((x - given.mean.to(x)) / torch.as_tensor(given.scale).to(x)).to(self.dtype)
+            x = ((x - given.mean.to(x)) / torch.as_tensor(given.scale, dtype=torch.float64).to(x)).to(self.dtype)
         out: Tensor = self.network(x)
         if targets is None:
             return out
         out = out.to(self.outer)
-        return out * torch.as_tensor(targets.scale).to(out) + targets.mean.to(out)
+        return out * torch.as_tensor(targets.scale, dtype=torch.float64).to(out) + targets.mean.to(out)
 
 
 def add_answers(proto: Any, known: Preprocessing) -> None:
