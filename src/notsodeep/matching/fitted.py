@@ -141,7 +141,7 @@ def nearest(
     phi, line = unit[here], others.mean(0) if len(others) else unit[here]
     step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line]) / math.sqrt(net.var_a + net.var_b)
     below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
-    last = np.array([phi, 0.3 * line][: kinds[-1]])
+    last = np.array([phi] if kinds[-1] == 1 else [0.7 * phi + 0.1 * line, 0.5 * (phi - line)])
     layers = Layers(parts, kinds, pairs, kept)
     unknowns, error = layers.fit(layers.start(*below, last))
     return layers.network(unknowns), error
