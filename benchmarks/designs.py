@@ -153,10 +153,7 @@ def main(folder=None, processes=2, page=None):
     sections.append("## Both kernels\n\n| data, φ | CK | NTK | NTK without gains |\n|---|---|---|---|\n" + "\n".join(pairs))
     print("\n\n".join(sections))
     if page is not None:
-        intro = (
-            "# How near twins come\n\nMade by benchmarks/designs.py.\n\n"
-            + __doc__.split("\n\n")[1] + "\n"
-        )
+        intro = "# How near twins come\n\nMade by benchmarks/designs.py.\n\n" + __doc__.split("\n\n")[1] + "\n"
         Path(page).write_text("\n\n".join([intro, *sections]) + "\n", encoding="utf-8")
 
 
