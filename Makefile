@@ -25,7 +25,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 pytest: $(VENV)/.installed-dev
-	$(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile  # two workers on two cores: threads of one would wait for the other's
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/pytest -m slow
