@@ -37,17 +37,18 @@ _SENT = """function(contents, name) {
 }"""
 _REST = 300  # milliseconds without a move after which a slider rests
 _ASKED = """function(state, asking) {
-    const same = dash_clientside.no_update, answered = dash_clientside.callback_context.triggered_id === "asking";
+    const same = dash_clientside.no_update, asked = JSON.stringify(state);
     clearTimeout(window.resting);
     if (!state) return same;
     const rested = () => dash_clientside.set_props("state", {data: {...state, moving: false}});
     if (state.moving) window.resting = setTimeout(rested, REST);
-    if (state.moving && asking || answered && (!state.moving || state.query === window.asked)) return same;
-    window.asked = state.query;
+    if (state.moving && asking || asked === window.asked) return same;
+    window.asked = asked;
     return state;
 }"""
 """While a slider moves, a state is asked for when the answer before it has come: a new question would have that dropped, and
-nothing be seen. The state that it rests at is asked for at once, as a whole."""
+nothing be seen. The state that it rests at is asked for at once, as a whole. What counts is the state, not what called: the
+end of an answer and a new state may come in one call."""
 _ROUGHLY = " That is rough, while the slider moves: of fewer samples, and without a fit."
 _DERIVED = ("activation", "expression", "linked", "var_b")  # controls that are not a field of a state as they are
 
