@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _PACKAGE = str(Path(__file__).parent)
 
@@ -55,11 +57,35 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def warn(message: str) -> None:
-    """Issue a `NumericsWarning` at the caller's line: the nearest one outside this package and torch."""
+class Place(NamedTuple):
+    """A line of a caller's code, and what has been warned of there."""
+
+    filename: str
+    line: int
+    module: str
+    registry: dict[Any, Any]
+
+
+CALLER: ContextVar[Place | None] = ContextVar("notsodeep caller", default=None)
+"""In a thread of this package, the line that its work was started for: the thread's own stack does not reach it."""
+
+
+def caller() -> Place:
+    """The nearest line outside this package, torch and functools, as its cached properties stand between functions of ours."""
+    known = CALLER.get()
+    if known is not None:
+        return known
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    inside = (_PACKAGE, str(Path(torch).parent)) if torch else (_PACKAGE,)
-    frame, level = sys._getframe(1), 2
+    inside = (_PACKAGE, functools.__file__, *([str(Path(torch).parent)] if torch else []))
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(inside):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, NumericsWarning, stacklevel=level)
+        frame = frame.f_back
+    around = frame.f_globals
+    warned = around.setdefault("__warningregistry__", {})
+    return Place(frame.f_code.co_filename, frame.f_lineno, around.get("__name__", "<unknown>"), warned)
+
+
+def warn(message: str) -> None:
+    """Issue a `NumericsWarning` at the caller's line."""
+    at = caller()
+    warnings.warn_explicit(message, NumericsWarning, at.filename, at.line, at.module, at.registry)

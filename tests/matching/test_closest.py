@@ -106,7 +106,7 @@ def test_the_kernels_that_a_fit_follows_are_those_of_its_network(mixture, kinds)
     pairs = Pairs.of(net, mixture[:60], nsd.tau0(mixture), Match.BOTH)
     layers = Layers(atoms((net.phi, LINE), pairs, free=True), kinds, pairs)
     weights = np.linspace(0.3, 0.9, 2 * sum(kinds)).reshape(-1, 2)
-    unknowns = layers.start(weights, stretch=1.2)
+    unknowns = layers.start(weights)
     explicit, i, j = layers.network(unknowns), pairs.first, pairs.second
     x = mixture[torch.randperm(len(mixture[:60]), generator=torch.Generator().manual_seed(0))]  # in the order of the pairs
     conjugate, parts = layers.kernels(unknowns, tangent=True)
@@ -190,7 +190,7 @@ def test_two_layers_have_the_scalars_and_are_near(digits, name, most):
 def test_the_scalars_that_a_fit_follows_are_those_of_its_network(mixture):
     pairs = Pairs.of(nsd.Implicit("elu", 0.2), mixture[:60], 0.9)
     layers = Layers(atoms((pairs.net.phi, LINE), pairs, free=True), (2, 1), pairs)
-    unknowns = layers.start(np.linspace(0.3, 0.9, 6).reshape(-1, 2), stretch=1.2)
+    unknowns = layers.start(np.linspace(0.3, 0.9, 6).reshape(-1, 2))
     given, exact = layers.scalars(unknowns), nsd.scalars(layers.network(unknowns), 0.9)
     for name in ("gamma", "alpha1", "alpha2", "alpha3", "alpha4", "beta1", "beta2", "beta3", "kappa"):
         assert getattr(given, name) == pytest.approx(getattr(exact, name), rel=1e-6)

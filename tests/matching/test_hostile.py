@@ -125,15 +125,12 @@ def test_gaps_of_rounding_size_tie():
     net = nsd.Implicit("tanh", 0.2)
     task = Task(net, scalars(net, 1.0), Match.CONJUGATE, Split.of(X, 1.0))
     two, one = nsd.Explicit(["tanh", "tanh"]), nsd.Explicit(["tanh"])
-    gaps = {2: 1e-16, 1: 3e-16}
-    with (
-        mock.patch("notsodeep.matching.candidates.relative_gap", lambda _, depth: gaps[depth]),
-        mock.patch("notsodeep.matching.candidates.exact_kernel", lambda network, *_: getattr(network, "depth", 0)),
-    ):
-        ranked = task._ranked([Candidate("fitted:2", two), Candidate("fitted", one)])
-        gaps[1] = 1e-6
-        assert task._ranked([Candidate("fitted:2", two), Candidate("fitted", one)])[0].explicit is two
-    assert ranked[0].explicit is one
+
+    def first(gap_of_two, gap_of_one):
+        return task._ranked([Candidate("fitted:2", two, gap=gap_of_two), Candidate("fitted", one, gap=gap_of_one)])[0].explicit
+
+    assert first(1e-16, 3e-16) is one
+    assert first(1e-16, 1e-6) is two
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Work shared by threads: order, what each of them may do, failures, and the number of threads that others see."""
 
 import threading
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+import notsodeep as nsd
 from notsodeep.runtime.threads import later, shared
 
 
@@ -75,3 +77,23 @@ def test_many_callers_at_once(threads):
     for caller in callers:
         caller.join(timeout=60)
     assert found == dict.fromkeys(range(6), 45)
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_warning_in_a_thread_is_of_the_line_that_called():
+    with pytest.warns(nsd.NumericsWarning, match="contract") as told:
+        later(lambda: nsd.Implicit("gelu", 0.2).warn_unless_contractive()).result()
+    assert told[0].filename == __file__
+    with pytest.warns(nsd.NumericsWarning, match="contract") as told:
+        shared(lambda var_a: nsd.Implicit("gelu", var_a).warn_unless_contractive(), [0.2, 0.21])
+    assert {one.filename for one in told} == {__file__}
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_design_warns_once():
+    """Its fits are made in threads, behind cached properties, and the warning would be another one at each place."""
+    x = torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        nsd.design(nsd.Implicit("gelu", 0.2), x)
+    assert [one.filename for one in told] == [__file__]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import torch
@@ -33,8 +33,9 @@ class Mixed:
     kinds: tuple[Activation, ...]
 
     def __init__(self, kinds: Iterable[ActivationLike]) -> None:
-        several = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor) and getattr(kinds, "ndim", 1) > 0
-        given = list(kinds) if several else []
+        # Texts are one activation; sets have no order, and the units of a layer do.
+        several = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes | Tensor | Set | Mapping)
+        given = list(kinds) if several and getattr(kinds, "ndim", 1) > 0 else []
         if len(given) < 2:
             raise BadInput(f"Mixed takes two or more activations, as in Mixed(['tanh', 'x']); got {shown(kinds)}.")
         if any(isinstance(kind, Mixed) for kind in given):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
 import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from notsodeep.arrays import Array, real
 from notsodeep.errors import BadInput
-from notsodeep.linalg.eigen import spectral_norm
+from notsodeep.linalg.eigen import extreme_eigenvectors, is_symmetric, spectral_norm
 from notsodeep.linalg.operators import SymmetricOperator
 
 Matrix = Array | SymmetricOperator
 _LARGEST = 1e140
 _SAME = 1e-14
+_MOST_STEPS, _AGREE = 20, 1e-4
 
 
 def relative_gap(reference: Matrix, other: Matrix) -> float:
@@ -58,13 +64,45 @@ def best_scaled_gap(reference: Matrix, other: Matrix) -> tuple[float, float]:
     reach = 2.0 * gap * norm / spectral_norm(b)
     if reach <= _SAME * abs(middle):
         return gap, middle
-    found = minimize_scalar(
-        lambda c: spectral_norm(a - c * b) / norm,
-        bounds=(middle - reach, middle + reach),
-        method="bounded",
-        options={"xatol": 1e-3 * reach},
-    )
-    return (float(found.fun), float(found.x)) if found.fun < gap else (gap, middle)
+    within = (middle - reach, middle + reach)
+    if not is_symmetric(a) or not is_symmetric(b):
+        found = _least(lambda c: spectral_norm(a - c * b) / norm, within)
+    else:
+        found = _least_symmetric(a / norm, b / norm, middle, within)
+    return found if found[0] < gap else (gap, middle)
+
+
+def _least(norm_at: Callable[[float], float], within: tuple[float, float]) -> tuple[float, float]:
+    """The minimum of a convex function of one number, and where it is."""
+    accuracy = 5e-4 * (within[1] - within[0])
+    found = minimize_scalar(norm_at, bounds=within, method="bounded", options={"xatol": accuracy})
+    return float(found.fun), float(found.x)
+
+
+def _least_symmetric(a: Tensor, b: Tensor, start: float, within: tuple[float, float]) -> tuple[float, float]:
+    """min over c of ‖A − cB‖ for symmetric A and B, and that c.
+
+    On a subspace the norm is never larger: its minimum on the span of the extreme eigenvectors met so far is a lower bound, and
+    where it lies is where the next ones are taken, until both agree.
+    """
+    basis = extreme_eigenvectors(a - start * b)
+    least, best = math.inf, start
+    for _ in range(_MOST_STEPS):
+        span = torch.linalg.qr(basis).Q
+        small_a, small_b = ((span.T @ (part @ span)).cpu().numpy() for part in (a, b))
+        bound, factor = _least(partial(_norm_at, small_a, small_b), within)
+        ends = extreme_eigenvectors(a - factor * b)
+        reached = spectral_norm(ends.T @ ((a - factor * b) @ ends))
+        if reached < least:
+            least, best = reached, factor
+        if least - bound <= _AGREE * least:
+            break
+        basis = torch.cat([span, ends], dim=1)
+    return least, best
+
+
+def _norm_at(a: np.ndarray, b: np.ndarray, c: float) -> float:
+    return float(np.linalg.norm(a - c * b, 2))
 
 
 def _dense_pair(reference: Matrix, other: Matrix) -> tuple[Tensor, Tensor]:

@@ -88,7 +88,8 @@ def _check_finite(image: Tensor) -> None:
 
 @dataclass(frozen=True)
 class Arpack:
-    """Lanczos with one vector per product, to round-off; `which` is "LA" (largest), "SA" (smallest) or "LM" (in modulus)."""
+    """Lanczos with one vector per product, to round-off; `which` is "LA" (largest), "SA" (smallest), "LM" (in modulus)
+    or "BE" (half from each end)."""
 
     which: str = "LA"
 
@@ -293,7 +294,7 @@ def spectral_norm(matrix: Tensor) -> float:
     rows, columns = matrix.shape
     if not bool(matrix.any()):
         return 0.0
-    if rows != columns or not _is_symmetric(matrix):
+    if not is_symmetric(matrix):
         if min(rows, columns) <= DENSE_SPECTRUM:
             return float(torch.linalg.matrix_norm(matrix, ord=2))
         start = np.random.default_rng(0).standard_normal(min(rows, columns))
@@ -303,7 +304,18 @@ def spectral_norm(matrix: Tensor) -> float:
     return float(top_eigenpairs(matrix, 1, method=Arpack("LM")).values.abs().max())
 
 
-def _is_symmetric(matrix: Tensor) -> bool:
+def extreme_eigenvectors(matrix: Tensor) -> Tensor:
+    """Eigenvectors of a symmetric A at the smallest and at the largest eigenvalue, as columns (n, 2)."""
+    if len(matrix) <= 3:
+        vectors: Tensor = torch.linalg.eigh(matrix).eigenvectors
+        return vectors[:, [0, -1]]
+    return top_eigenpairs(matrix, 2, method=Arpack("BE")).vectors
+
+
+def is_symmetric(matrix: Tensor) -> bool:
+    """Whether A is square and symmetric, as far as one vector tells."""
+    if matrix.shape[0] != matrix.shape[1]:
+        return False
     probe = torch.linspace(-1.0, 1.0, matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
     left, right = matrix @ probe, matrix.T @ probe
     return float((left - right).norm()) <= SYMMETRY_RTOL * float(right.norm())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -100,33 +100,53 @@ class Task:
 
     def candidates(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """Every network of at most `depth` layers that a design may choose, judged, the chosen one first."""
+        for kernel in self.match.kernels:
+            self.kernel(self.net, kernel)
+        fits = [partial(self._fitted, Fitted(layers)) for layers in range(depth, 0, -1)]
+        layered = [partial(make, layers) for layers in range(depth, 0, -1) for make in (self._unrolled, self._scaled)]
+        ways: list[Callable[[], Iterable[Candidate]]] = [
+            *fits,
+            *layered,
+            partial(self._matched, families, depth),
+            self._rescaled,
+            self._hermite,
+        ]
+        # In threads of the pool, where torch works alone: its own threads would wait for each other at every small step.
+        judged = [later(partial(self._judged, way)) for way in ways]
+        return self._ranked([one for some in judged for one in some.result()])
 
-        def proposed() -> list[Candidate]:
-            fits = [one for layers in range(1, depth + 1) for one in self._fitted(Fitted(layers))]
-            others = [*self._matched(families, depth), *self._rescaled(), *self._hermite()]
-            return [*fits, *others, *self._scaled(depth), *self._unrolled(depth)]
+    def kernel(self, net: Implicit | Explicit, kernel: Kernel) -> Tensor:
+        """The exact kernel of a network on the judged samples, computed once."""
+        known = self._kernels.get((net, kernel))
+        if known is None:
+            tau0 = self.tau0 if isinstance(net, Implicit) else None
+            known = self._kernels[net, kernel] = exact_kernel(net, self.judged, None, kernel, tau0)
+        return known
 
-        # In a thread of the pool, where torch works alone: its own threads would wait for each other at every small step.
-        return self._ranked(later(proposed).result())
+    @cached_property
+    def _kernels(self) -> dict[tuple[Implicit | Explicit, Kernel], Tensor]:
+        return {}
 
     def matched(self, families: Sequence[tuple[str, Family]], depth: int) -> list[Candidate]:
         """The networks of at most `depth` layers that have the four scalars of the DEQ, judged, the nearest first."""
         found = [*self._matched(families, depth), *(one for one in self._rescaled() if one.matched)]
         if not found and depth > 1:
             found = [one for one in self._fitted(Fitted(2, scalars="matched")) if one.matched]
-        return self._ranked(found) if found else []
+        return self._ranked(self._judged(lambda: found)) if found else []
 
-    def _ranked(self, proposed: Sequence[Candidate]) -> list[Candidate]:
-        """The candidates with their gaps, by closeness; first the simplest of those that tie with the closest."""
-        x = self.judged
-        exact = {kernel: exact_kernel(self.net, x, None, kernel, self.tau0) for kernel in self.match.kernels}
+    def _judged(self, proposed: Callable[[], Iterable[Candidate]]) -> list[Candidate]:
+        """The candidates with their gaps on the judged samples."""
         judged = []
-        for one in proposed:
-            gaps = {kernel: relative_gap(exact[kernel], exact_kernel(one.explicit, x, None, kernel)) for kernel in exact}
+        for one in proposed():
+            gaps = {k: relative_gap(self.kernel(self.net, k), self.kernel(one.explicit, k)) for k in self.match.kernels}
             if len(gaps) > 1:
                 gaps[Kernel.TANGENT] *= TANGENT_WEIGHT
             judged.append(replace(one, gap=max(gaps.values())))
-        judged.sort(key=lambda one: one.gap)
+        return judged
+
+    def _ranked(self, judged: Sequence[Candidate]) -> list[Candidate]:
+        """The candidates by closeness; first the simplest of those that tie with the closest."""
+        judged = sorted(judged, key=lambda one: one.gap)
         plain = min((one.gap for one in judged if one.family == "scaled"), default=math.inf)
         most = max(min(_TIE * judged[0].gap, plain), judged[0].gap + _ROUNDING)
         ties = [one for one in judged if one.gap <= most]
@@ -135,7 +155,7 @@ class Task:
 
     def fit(self, family: Fitted) -> Candidate:
         """The network nearest on the fitted half; raises BadInput where φ cannot be followed as far as the samples reach."""
-        explicit, optimum = family.of(Pairs.of(self.net, self.fitted, self.tau0, self.match))
+        explicit, optimum = family.of(self._pairs)
         if family.scalars == "matched":  # which a factor would change
             matches = fit_of(explicit, self.target, Kernel.CONJUGATE).matches
             return self._gained(Candidate(str(family), explicit, matched=matches))
@@ -167,16 +187,19 @@ class Task:
 
     def _scaled(self, depth: int) -> Iterator[Candidate]:
         """The DEQ's activation in every layer, times its best factor on the fitted half: the simplest rival."""
-        for layers in range(1, depth + 1):
-            plain = Explicit([self.net.phi] * layers).centred(self.tau0)
-            yield self._gained(Candidate("scaled", self._calibrated(plain)))
+        plain = Explicit([self.net.phi] * depth).centred(self.tau0)
+        yield self._gained(Candidate("scaled", self._calibrated(plain)))
 
     def _unrolled(self, depth: int) -> Iterator[Candidate]:
         """φ(σ_a A φ(σ_b B x) + σ_b B x), the DEQ cut after two steps, times its best factor likewise."""
-        if depth > 1:
+        if depth == 2:
             phi, a, b = self.net.phi, math.sqrt(2.0 * self.net.var_a), math.sqrt(self.net.var_b)
             step = Mixed([combined([(a, stretched(phi, b))]), Rectifier(math.sqrt(2.0) * b, math.sqrt(2.0) * b)])
             yield self._gained(Candidate("unrolled", self._calibrated(Explicit([step, phi]).centred(self.tau0))))
+
+    @cached_property
+    def _pairs(self) -> Pairs:
+        return Pairs.of(self.net, self.fitted, self.tau0, self.match)
 
     @cached_property
     def _calibration(self) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -94,7 +96,8 @@ def design(
         if not all(math.isfinite(getattr(target, name)) for name in matched_names(kernel)):
             infinite = ", ".join(matched_names(kernel))
             raise BadInput(f"{net} has no {kernel} kernel to match: one of {infinite} is infinite.")
-    chosen, others, note, judged = _chosen(Task(net, target, wanted, Split.of(data, radius)), family, data)
+    task = Task(net, target, wanted, Split.of(data, radius))
+    chosen, others, note, judged = _chosen(task, family, data)
     reached = scalars(chosen.explicit, radius)
     names = matched_names(wanted.scalars)
     comparisons = compare_scalars(target, reached, names)
@@ -102,7 +105,10 @@ def design(
     compared = [c for c in comparisons if not (chosen.family.startswith("hermite") and c.name == names[2])]
     measured = []
     if data is not None:
-        measured = [measure(net, chosen.explicit, judged, radius, kernel, len(data)) for kernel in wanted.kernels]
+        for kernel in wanted.kernels:
+            known = judged is task.judged
+            exact = partial(task.kernel if known else partial(_exact, judged, radius), kernel=kernel)
+            measured.append(measure(net, chosen.explicit, radius, exact, len(data)))
     return Design(
         net=net,
         explicit=chosen.explicit,
@@ -262,18 +268,21 @@ def _evenly(data: Tensor, most: int) -> Tensor:
     return data[chosen.to(data.device)].to(torch.float64)
 
 
+def _exact(x: Tensor, tau0: float, net: Implicit | Explicit, kernel: Kernel) -> Tensor:
+    found: Tensor = exact_kernel(net, x, None, kernel, tau0 if isinstance(net, Implicit) else None)
+    return found
+
+
 def measure(
-    net: Implicit, explicit: Explicit, data: Tensor, tau0: float, kernel: Kernel | str, of_samples: int | None = None
+    net: Implicit, explicit: Explicit, tau0: float, exact_of: Callable[[Implicit | Explicit], Tensor], of_samples: int
 ) -> Measured:
-    """The gaps of the exact kernels on at most 3000 evenly chosen samples: of the design, and of the same depth undesigned."""
-    some = _evenly(data, _MEASURED_SAMPLES)
-    exact, designed = exact_kernel(net, some, None, kernel, tau0), exact_kernel(explicit, some, None, kernel)
+    """The gaps of the exact kernels that `exact_of` gives: of the design, and of the same depth undesigned."""
     plain = Explicit([net.phi] * explicit.depth).centred(tau0)
-    undesigned = exact_kernel(plain, some, None, kernel)
+    exact, designed, undesigned = exact_of(net), exact_of(explicit), exact_of(plain)
     scaled_gap, factor = best_scaled_gap(exact, undesigned)
     return Measured(
-        samples=len(some),
-        of_samples=len(data) if of_samples is None else of_samples,
+        samples=len(exact),
+        of_samples=of_samples,
         gap=relative_gap(exact, designed),
         plain=plain,
         plain_gap=relative_gap(exact, undesigned),

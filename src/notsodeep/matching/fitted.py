@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from scipy.optimize import least_squares
 
-from notsodeep.activations import Activation, ActivationLike, activation
+from notsodeep.activations import Activation, ActivationLike, Polynomial, Rectifier, activation
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import units_of
+from notsodeep.activations.wrappers import affine_parts
 from notsodeep.arguments import choice, count, shown
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
@@ -21,7 +22,7 @@ from notsodeep.matching.layers import LINE, Atom, Layers, are_exact, atoms
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.result import Optimum
 from notsodeep.matching.semidefinite import Minimum, nearest_semidefinite
-from notsodeep.matching.series import entries
+from notsodeep.matching.series import entries_at
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Scalars, scalars
 
@@ -29,8 +30,9 @@ STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
 # large weights that cancel. The proof of optimality speaks of the directions above the second share alone.
 _USED, _PROVEN = 1e-7, 1e-10
-_MOST_PAIRS = 3000  # of a fit that is not linear
-_ENOUGH, _ENOUGH_MIXED = 1e-6, 2e-4  # errors above which a layer mixes two kinds of units, and above which these may hold tanh
+_MOST_PAIRS = 1500  # of a fit that is not linear
+_ENOUGH, _ENOUGH_MIXED = 1e-6, 2e-4  # errors above which layers mix two kinds of units, and above which these hold tanh and x²
+_FEW_CLOSE = 1e-3  # of all pairs
 _WORTH_MIXING, _WORTH_A_KIND = 0.8, 0.7  # of the error: what two kinds, and one more in a single layer, must at most leave
 
 
@@ -79,7 +81,9 @@ class Fitted:
         if Kernel.CONJUGATE not in pairs.targets and self.scalars == "matched":
             raise BadInput("scalars='matched' keeps the scalars of the conjugate kernel; ask for match='conjugate' or 'both'.")
         if self.depth == 1 and list(pairs.targets) == [Kernel.CONJUGATE] and self.scalars == "free":
-            given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, pairs.stretch * b) for b in STRETCHES))
+            # Stretches of a rectifier are its multiples.
+            stretches = STRETCHES if not isinstance(affine_parts(phi)[0], Rectifier) else (1.0,)
+            given = self.dictionary or (LINE, *dict.fromkeys(stretched(phi, pairs.stretch * b) for b in stretches))
             return one_layer(given, pairs)
         return self._nearest(phi, pairs), None
 
@@ -90,10 +94,16 @@ class Fitted:
         kept = scalars(pairs.net, pairs.tau0) if self.scalars == "matched" else None
         plain, mixed = (1, 1)[: self.depth], (1, 2) if Kernel.TANGENT in pairs.targets and kept is None else (2, 1)
         best, error = nearest(atoms(given, pairs, free), plain, pairs, kept)
-        richer = [(given, _ENOUGH), *[((phi, activation("tanh"), LINE), _ENOUGH_MIXED)] * free]
-        for dictionary, enough in richer:
+        richer = [(given, mixed, _ENOUGH)]
+        # A sum of kinked and smooth functions has no closed form: near |ρ| = 1 each pair costs an integral.
+        if free and not (phi.kinks and pairs.close > _FEW_CLOSE):
+            odd, even = activation("tanh"), Polynomial((0.0, 0.0, 1.0))
+            tangent = Kernel.TANGENT in pairs.targets
+            more, kinds = ((phi, LINE, odd), mixed) if tangent else ((phi, LINE, even, odd), (2, 2))
+            richer.append((tuple(dict.fromkeys(more)), kinds, _ENOUGH_MIXED))
+        for dictionary, kinds, enough in richer:
             if error > enough:
-                network, less = nearest(atoms(dictionary, pairs, free), mixed if self.depth > 1 else (2,), pairs, kept)
+                network, less = nearest(atoms(dictionary, pairs, free), kinds if self.depth > 1 else (2,), pairs, kept)
                 if less < _WORTH_MIXING * error:
                     best, error = network, less
         return best
@@ -130,7 +140,7 @@ def nearest(
     √σ_b² x and √σ_a² φ(b x), b = τ*/τ0, and nearly that of their sum; a layer φ(b x) upon it is the step.
 
     Args:
-        parts: What the units are sums of: φ, or the first for it, and others that together stand for the line x.
+        parts: What the units are sums of: φ, or the first for it, and x, or all others for it.
         kinds: How many kinds of units each layer has, 1 or 2.
         pairs: The samples and the kernels there.
         kept: Scalars of which the conjugate kernel's four are to be kept.
@@ -138,7 +148,8 @@ def nearest(
     net, unit, phis = pairs.net, np.eye(len(parts)), [part.phi for part in parts]
     here = phis.index(net.phi) if net.phi in phis else 0
     others = np.delete(unit, here, axis=0)
-    phi, line = unit[here], others.mean(0) if len(others) else unit[here]
+    phi = unit[here]
+    line = unit[phis.index(LINE)] if LINE in phis else others.mean(0) if len(others) else phi
     step = np.array([math.sqrt(net.var_a) * phi, math.sqrt(net.var_b) * line]) / math.sqrt(net.var_a + net.var_b)
     below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
     last = np.array([phi] if kinds[-1] == 1 else [0.7 * phi + 0.1 * line, 0.5 * (phi - line)])
@@ -166,15 +177,16 @@ def _forms(parts: Sequence[Atom], pairs: Pairs) -> tuple[np.ndarray, np.ndarray]
         one[:, 0] -= one[-1, 0].clone()
         if not bool(torch.isfinite(one[:, :-1]).all()):
             raise BadInput(f"{part.phi} is not finite on the data, so it cannot stand in a dictionary.")
-        numbers.append(one.T.contiguous())
+        numbers.append(one)
     weights = pairs.weights[Kernel.CONJUGATE]
     forms = np.empty((len(parts), len(parts), len(weights)))
     for k, one in enumerate(numbers):
         for m, other in enumerate(numbers[: k + 1]):
-            both: Any = sum(entries(a[:, pairs.first] * b[:, pairs.second], pairs.rho) for a, b in ((one, other), (other, one)))
-            diagonal = (one * other)[:-1].sum(0)[:-1]
+            ways = ((one, other), (other, one))
+            both: Any = sum(entries_at(pairs.first, pairs.second, pairs.rho, *way) for way in ways)
+            diagonal = (one * other)[:-1, :-1].sum(1)
             forms[k, m] = forms[m, k] = (torch.cat([0.5 * both, diagonal]) * weights).numpy()
-    last = torch.stack([one[:-1, -1] for one in numbers])
+    last = torch.stack([one[-1, :-1] for one in numbers])
     return forms, (last @ last.T).numpy()
 
 

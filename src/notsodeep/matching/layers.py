@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import NamedTuple
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.optimize import approx_fprime, least_squares, nnls
 from torch import Tensor
 
-from notsodeep.activations import Activation, Rectifier
+from notsodeep.activations import Activation, Polynomial, Rectifier
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import units_of
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.pairs import Pairs
-from notsodeep.matching.series import Line, Series, entries, slopes
+from notsodeep.matching.series import Line, Series, entries, products_at, slopes
 from notsodeep.matching.solve import compare_scalars, matched_names
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Means, Scalars, after_layer, of_inputs, scalars
@@ -28,8 +28,9 @@ from notsodeep.tolerances import CONSTANT_RTOL, MATCH_RTOL
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
-_MOST_STEPS, _SETTLED = 30, 1e-7
+_MOST_STEPS, _SETTLED = 40, 1e-7
 _PENALTY, _NEAR, _MOST_CORRECTIONS = 100.0, 1e-2, 8  # of a scalar's gap; beyond the second no correction is tried
+_MOST_KEPT = 60  # series, and signals
 _SMALL = 1e-5  # a step in log τ and in an unknown
 _TERMS, _NEGLIGIBLE = (32, 64, 128, 256, 512), 1e-6  # of series: as many as leave so little, relative to an atom's kernel
 TANGENT_WEIGHT = 0.25  # of a tangent kernel's error beside that of the conjugate one, which is smaller by its nature
@@ -53,7 +54,7 @@ def atoms(phis: Sequence[Activation], pairs: Pairs, free: bool = False) -> tuple
         found = tuple(
             Atom(phi, Line(terms), False)
             if is_line(phi)
-            else Atom(phi, Series(phi, low, high, terms), free and not isinstance(phi, Rectifier))
+            else Atom(phi, Series(phi, low, high, terms), free and not _is_homogeneous(phi))
             for phi in phis
         )
         if are_exact(found, pairs):
@@ -85,6 +86,11 @@ def is_line(phi: Activation) -> bool:
     return phi == LINE
 
 
+def _is_homogeneous(phi: Activation) -> bool:
+    """Whether stretches of φ are its multiples: of rectifiers and powers of x."""
+    return isinstance(phi, Rectifier) or (isinstance(phi, Polynomial) and np.count_nonzero(phi.coefficients) == 1)
+
+
 @dataclass(frozen=True, eq=False)
 class Layers:
     """Networks whose layer l has `kinds[l]` kinds of units σ_lq = Σ_k w_lqk ψ_k(b_lqk x), each centred at its deviation of τ0.
@@ -99,19 +105,19 @@ class Layers:
     kept: Scalars | None = None
     """Scalars of which the conjugate kernel's four are to be kept"""
 
-    def start(self, *layers: np.ndarray, stretch: float = 1.0) -> np.ndarray:
-        """Unknowns of layers whose kinds have these weights, a row a kind, all of one stretch, a multiple of τ*/τ0."""
+    def start(self, *layers: np.ndarray) -> np.ndarray:
+        """Unknowns of layers whose kinds have these weights, a row a kind, all stretched by τ*/τ0."""
         weights = np.concatenate(layers)
-        free = np.full((len(weights), sum(part.free for part in self.parts)), math.log(stretch))
+        free = np.zeros((len(weights), sum(part.free for part in self.parts)))
         return np.hstack([weights, free]).ravel()
 
-    def fit(self, start: np.ndarray, steps: int = _MOST_STEPS) -> tuple[np.ndarray, float]:
+    def fit(self, start: np.ndarray) -> tuple[np.ndarray, float]:
         """The unknowns nearest to the pairs' kernels, by least squares from a start, and their error."""
         edges = [_LARGEST] * len(self.parts) + [math.log(_STRETCHES[1])] * sum(part.free for part in self.parts)
         bounds = np.array(edges * sum(self.kinds))
         start = np.clip(start, -0.99 * bounds, 0.99 * bounds)
         found = least_squares(
-            self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=_SETTLED
+            self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=_MOST_STEPS, xtol=1e-12, ftol=_SETTLED
         )
         return (found.x if self.kept is None else self._matched(found.x, self.kept)), math.sqrt(2.0 * found.cost)
 
@@ -170,20 +176,30 @@ class Layers:
     def kernels(self, unknowns: np.ndarray, tangent: bool) -> tuple[Tensor, list[Tensor]]:
         """The conjugate kernel at the pairs and on the diagonal, (N + n,), and the parts Θ_1 … Θ_{L+1} of the tangent one."""
         i, j, taus = self.pairs.first, self.pairs.second, self.pairs.taus
-        kernel = torch.cat([self.pairs.rho * taus[i] * taus[j], taus[:-1].square()])
-        parts: list[Tensor] = []
+        signal = _Signal(torch.cat([self.pairs.rho * taus[i] * taus[j], taus[:-1].square()]), taus, [])
         for layer in self._split(unknowns):
-            columns = self._centred(layer, taus)[0].transpose(1, 2).contiguous()
-            products = _sum(one[:, i] * one[:, j] for one in columns)
-            squares = columns.square().sum(0)
-            rho = (kernel[: len(i)] / (taus[i] * taus[j])).clamp(-1.0, 1.0)
-            if tangent:
-                steep = slopes(squares, 1.0)[:-1] / taus[:-1].square()
-                slope = torch.cat([slopes(products, rho) / (taus[i] * taus[j]), steep])
-                parts = [part * slope for part in (*parts, kernel)]
-            power = squares[:-1].sum(0)
-            kernel, taus = torch.cat([entries(products, rho), power[:-1]]), power.sqrt()
-        return kernel, [*parts, kernel]
+            key = layer.weights.tobytes(), layer.stretches.tobytes(), tangent
+            # A slope of the errors in the unknowns of the last layer needs the same signal below it again and again.
+            if layer.last or key not in self._below:
+                signal = self._through(layer, signal, tangent)
+            if not layer.last:
+                signal = self._below.setdefault(key, signal)
+                self._forget(self._below)
+        return signal.kernel, [*signal.parts, signal.kernel]
+
+    def _through(self, layer: _Layer, below: _Signal, tangent: bool) -> _Signal:
+        i, j, taus, kernel = self.pairs.first, self.pairs.second, below.taus, below.kernel
+        numbers = self._centred(layer, taus)[0]
+        products = _sum(products_at(i, j, one, one) for one in numbers)
+        squares = numbers.square().sum(0).T
+        rho = (kernel[: len(i)] / (taus[i] * taus[j])).clamp(-1.0, 1.0)
+        parts = below.parts
+        if tangent:
+            steep = slopes(squares, 1.0)[:-1] / taus[:-1].square()
+            slope = torch.cat([slopes(products, rho) / (taus[i] * taus[j]), steep])
+            parts = [part * slope for part in (*parts, kernel)]
+        power = squares[:-1].sum(0)
+        return _Signal(torch.cat([entries(products, rho), power[:-1]]), power.sqrt(), parts)
 
     def network(self, unknowns: np.ndarray) -> Explicit:
         """The network, centred."""
@@ -211,7 +227,7 @@ class Layers:
         """The numbers of `Series` of a layer's kinds (kinds, n, K + 2) at deviations whose last is that of τ0, and the gain
         with which it keeps τ0."""
         sums = (
-            _sum(w * part.series(b * taus) for w, b, part in zip(weights, stretches, self.parts, strict=True))
+            _sum(w * self._series(part, b, taus) for w, b, part in zip(weights, stretches, self.parts, strict=True))
             for weights, stretches in zip(layer.weights, layer.stretches, strict=True)
         )
         numbers = torch.stack(list(sums))
@@ -219,6 +235,37 @@ class Layers:
         power = float(numbers[:, -1, :-1].square().sum().sqrt())
         gain = 1.0 if layer.last or power == 0.0 else self.pairs.tau0 / power
         return gain * numbers, gain
+
+    def _series(self, part: Atom, stretch: float, taus: Tensor) -> Tensor:
+        """The numbers of ψ(b x), kept: a slope of the errors needs most of them again."""
+        key = part.phi, stretch, id(taus)
+        known = self._kept_series.get(key)
+        if known is None or known[0] is not taus:  # another tensor may have the name of one that is gone
+            known = self._kept_series[key] = taus, part.series(stretch * taus)
+            self._forget(self._kept_series)
+        return known[1]
+
+    @cached_property
+    def _kept_series(self) -> dict[tuple[Activation, float, int], tuple[Tensor, Tensor]]:
+        return {}
+
+    @cached_property
+    def _below(self) -> dict[tuple[bytes, bytes, bool], _Signal]:
+        return {}
+
+    @staticmethod
+    def _forget(kept: dict[Any, Any]) -> None:
+        """Keep the latest."""
+        while len(kept) > _MOST_KEPT:
+            del kept[next(iter(kept))]
+
+
+class _Signal(NamedTuple):
+    """What a layer hands on: the kernel at the pairs and on the diagonal, the deviations, the parts of the tangent kernel."""
+
+    kernel: Tensor
+    taus: Tensor
+    parts: list[Tensor]
 
 
 class _Layer(NamedTuple):

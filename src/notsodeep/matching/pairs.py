@@ -16,6 +16,7 @@ from notsodeep.theory.architecture import Implicit
 
 MOST_SAMPLES = 400
 _MOST_PAIRS, _AS_MANY = 30_000, 1000
+_CLOSE = 0.99
 _FARTHEST = 30.0  # τ0: samples longer than this are left out of a fit
 _SHORTEST = 1e-3  # of τ0
 
@@ -96,6 +97,11 @@ class Pairs:
         return self.net.deviation(self.tau0) / self.tau0
 
     @property
+    def close(self) -> float:
+        """The share of the pairs whose correlation is above .99 or below −.99."""
+        return float((self.rho.abs() > _CLOSE).double().mean()) if len(self.rho) else 0.0
+
+    @cached_property
     def taus(self) -> Tensor:
         """‖x_i‖ and, last, τ0: (n + 1,)."""
         return torch.cat([self.norms, self.norms.new_tensor([self.tau0])])

@@ -131,7 +131,7 @@ class Design:
         how = "matched" if self.residual <= MATCH_RTOL else f"near, residual {self.residual:.1e}"
         console.print(
             f"family {self.family}, {self.explicit.depth} hidden layer{'s' * (self.explicit.depth > 1)}, {how}: {self.match} "
-            f"kernel at τ0 = {self.tau0:.6g}",
+            f"kernel{'s' * (self.match == 'both')} at τ0 = {self.tau0:.6g}",
             soft_wrap=True,
         )
         console.print(self._scalar_table())
@@ -174,7 +174,8 @@ class Design:
         for one in self.candidates:
             name = _RIVALS.get(one.family, one.family)
             depth, cost = one.explicit.depth, 2e-6 * WIDTH * (self.features + (one.explicit.depth - 1) * WIDTH)
-            table.add_row(name, str(depth), "matched" if one.matched else "", f"{cost:.2f}", f"{one.gap:.2e}")
+            figures = f"{cost:.2f}" if cost >= 0.1 else f"{cost:.2g}"
+            table.add_row(name, str(depth), "matched" if one.matched else "", figures, f"{one.gap:.2e}")
         table.caption = f"MFLOP per sample at width {WIDTH}; matched: its kernel is the DEQ's as n and p grow"
         return table
 
@@ -185,7 +186,9 @@ class Design:
             return f"No design is nearer than the {_RIVALS[chosen.family]}: it is chosen."
         rivals = {c.family: c.gap for c in reversed(others) if c.family in _RIVALS}  # of each the nearest
         leads = [
-            f"{gap / chosen.gap:.3g} times nearer than the {_RIVALS[name]}" for name, gap in rivals.items() if gap > chosen.gap
+            f"{_times(gap / chosen.gap)} times nearer than the {_RIVALS[name]}"
+            for name, gap in rivals.items()
+            if gap > chosen.gap
         ]
         return f"The chosen network is {', and '.join(leads)}." if leads else ""
 
@@ -222,3 +225,8 @@ class Design:
             "optimum": None if self.optimum is None else asdict(self.optimum),
             "note": self.note,
         }
+
+
+def _times(factor: float) -> str:
+    """Three figures, without an exponent for large numbers."""
+    return f"{factor:.0f}" if factor >= 1000.0 else f"{factor:.3g}"

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import torch
 
+from notsodeep.errors import CALLER, caller
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -23,7 +25,7 @@ def shared(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result
     threads = torch.get_num_threads()
     if threads == 1 or len(items) < 2:  # threads of the pool have threads == 1, and work alone
         return [work(item) for item in items]
-    return list(_pool(os.getpid(), threads).map(work, items))
+    return list(_pool(os.getpid(), threads).map(_warning_here(work), items))
 
 
 def later(work: Callable[[], Result]) -> Future[Result]:
@@ -33,13 +35,27 @@ def later(work: Callable[[], Result]) -> Future[Result]:
     """
     threads = torch.get_num_threads()
     if threads > 1:
-        return _pool(os.getpid(), threads).submit(work)
+        return _pool(os.getpid(), threads).submit(_warning_here(lambda _: work()), None)
     done: Future[Result] = Future()
     try:
         done.set_result(work())
     except Exception as error:
         done.set_exception(error)
     return done
+
+
+def _warning_here(work: Callable[[Item], Result]) -> Callable[[Item], Result]:
+    """The work, its warnings at the line that called this package, as if that line's own thread did it."""
+    here = caller()
+
+    def placed(item: Item) -> Result:
+        outer = CALLER.set(here)
+        try:
+            return work(item)
+        finally:
+            CALLER.reset(outer)
+
+    return placed
 
 
 @lru_cache(maxsize=2)
