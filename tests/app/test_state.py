@@ -64,7 +64,7 @@ REFUSED = [
     ("data", "Mixture"),
     ("family", "hermite:9999999"),
     ("family", "🙂" * 1000),
-    ("kernel", "both"),
+    ("kernel", "neither"),
     ("kernel", "\x1b[2J"),
 ]
 

@@ -32,6 +32,8 @@ STATES = {
     "relu": State(**SMALL),
     "tanh": State(activation="tanh", var_a=0.1, **SMALL),
     "ntk": State(activation="tanh", kernel="tangent", var_b=0.5, **SMALL),
+    "both": State(activation="leaky_relu:0.1", kernel="both", **SMALL),
+    "both, fitted": State(activation="tanh", kernel="both", family="fitted:2", **SMALL),
     "digits": State(activation="erf", data="digits", n=120),
     "hermite": State(activation="gelu", family="hermite", **SMALL),
     "expression": State(activation="x*tanh(x)", var_a=0.1, **SMALL),
@@ -80,13 +82,20 @@ def test_numbers_are_the_library_s(studied, name):
     assert found.design.tau0 == pytest.approx(tau0, rel=1e-12)
     target = nsd.scalars(net, tau0)
     assert found.design.target.tau == pytest.approx(target.tau, rel=1e-10)
-    kernel = {"conjugate": nsd.conjugate_kernel, "tangent": nsd.tangent_kernel}[state.kernel]
+    kernel = nsd.conjugate_kernel if state.kernel == "conjugate" else nsd.tangent_kernel
     exact, designed, plain = kernel(net, x), kernel(found.design.explicit, x), kernel(found.plain, x)
     for key, matrix in {"deq": exact, "designed": designed, "undesigned": plain}.items():
         spectrum = torch.linalg.eigvalsh(matrix)
         torch.testing.assert_close(found.spectra[key], spectrum, rtol=1e-8, atol=1e-9 * float(spectrum[-1]))
     assert found.gap == pytest.approx(gap(exact, designed), rel=1e-4, abs=1e-9)
     assert found.plain_gap == pytest.approx(gap(exact, plain), rel=1e-4, abs=1e-9)
+    if state.kernel == "both":
+        conjugate = nsd.conjugate_kernel(net, x), nsd.conjugate_kernel(found.design.explicit, x)
+        assert found.conjugate_gap == pytest.approx(gap(*conjugate), rel=1e-4)
+        assert found.design.explicit.has_gains
+        assert max(found.gap, found.conjugate_gap) < 0.2 * found.plain_gap
+    else:
+        assert found.conjugate_gap is None
     reached = nsd.scalars(found.design.explicit, tau0)
     assert len(found.design.comparisons) == 4
     for row in found.design.comparisons:
@@ -98,7 +107,11 @@ def test_numbers_are_the_library_s(studied, name):
 def test_gaps_are_those_that_the_library_measures(studied, name):
     """The explorer computes kernels and gaps at once, in threads: faster than `measure`, to the same gaps."""
     found, design = studied(name), studied(name).design
-    measured = measure(design.net, design.explicit, found.data.x, design.tau0, STATES[name].kernel)
+
+    def exact(net):
+        return exact_kernel(net, found.data.x, None, STATES[name].kernel, design.tau0 if net is design.net else None)
+
+    measured = measure(design.net, design.explicit, design.tau0, exact, len(found.data.x))
     assert found.gap == pytest.approx(measured.gap, rel=1e-4)
     assert found.plain_gap == pytest.approx(measured.plain_gap, rel=1e-4)
     assert found.scaled_gap >= (1.0 - 1e-4) * measured.plain_scaled_gap  # the factor of least squares, not the best one
@@ -491,7 +504,7 @@ def test_figures_are_there_and_finite(studied, name):
     found = studied(name)
     points = [(20, 0.5), (40, 0.3)]
     figures = [answers.spectra(found), answers.activations(found), answers.admissible(found), gap_figure(points)]
-    assert [len(figure["data"]) for figure in figures] == [3, 1 + found.design.explicit.depth, 3, 2]
+    assert [len(figure["data"]) for figure in figures] == [3, 1 + len(found.design.explicit.curves), 3, 2]
     for figure in figures:
         values = list(numbers_of(figure))
         assert values

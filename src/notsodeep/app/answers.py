@@ -85,7 +85,7 @@ def _news(lengths: Lengths) -> Lengths:
 
 def spectra(study: Study) -> Any:
     """The figure of all networks' eigenvalues."""
-    return spectra_figure(study.spectra, f"the {study.state.kernel} kernel")
+    return spectra_figure(study.spectra, f"the {study.state.shown} kernel")
 
 
 def activations(study: Study) -> Any:
@@ -107,10 +107,13 @@ def summary(study: Study) -> str:
     layers = f"{depth} hidden layer{'s' * (depth > 1)}"
     if design.explicit.has_gains:
         layers += f", gains in training {', '.join(f'{gain:.3g}' for gain in design.explicit.gains)}"
+    also = "" if study.conjugate_gap is None else f", its conjugate one {study.conjugate_gap:.2g}"
     return (
         f"{design.net.phi} DEQ on {study.data.description}. Designed: {design.family}, {layers}; "
-        f"its kernel is {study.gap:.2g} away from the DEQ's, that of the same depth undesigned {study.plain_gap:.2g}, "
-        f"or {study.scaled_gap:.2g} times its least-squares factor." + _SURPASSED * (study.plain_gap < study.gap)
+        f"its {study.state.shown} kernel is {study.gap:.2g} away from the DEQ's{also}; that of the same depth undesigned "
+        f"{study.plain_gap:.2g}, or {study.scaled_gap:.2g} times its least-squares factor."
+        + _SURPASSED
+        * (study.plain_gap < study.gap)
     )
 
 
@@ -136,7 +139,6 @@ def python_of(state: State, uploaded: Uploaded | None = None, found: str = "", n
     """
     family = found if found.startswith("hermite") else state.family
     var_b = "" if state.var_b is None else f", {state.var_b:g}"
-    kernel = f"nsd.{state.kernel}_kernel"
     lines = [
         "import torch",
         "",
@@ -146,12 +148,18 @@ def python_of(state: State, uploaded: Uploaded | None = None, found: str = "", n
         *_data(state, uploaded),
         f"net = nsd.Implicit({state.activation!r}, {state.var_a:g}{var_b})",
         *_design(f"nsd.design(net, x, family={family!r}, match={state.kernel!r})", nearest),
+        *(line for kernel in state.match.kernels for line in _comparison(f"nsd.{kernel}_kernel")),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _comparison(kernel: str) -> list[str]:
+    return [
         "",
         f"deq, twin = {kernel}(net, x), {kernel}(explicit, x)",
         'print(f"gap {nsd.relative_gap(deq, twin):.2g}")',
         "print(torch.linalg.eigvalsh(deq)[-3:], torch.linalg.eigvalsh(twin)[-3:])",
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _design(call: str, nearest: bool) -> list[str]:

@@ -100,7 +100,7 @@ def _controls() -> Any:
         _message("family"),
         dmc.SegmentedControl(
             id="kernel",
-            data=[{"value": key, "label": f"{letters} ({key})"} for key, letters in KERNELS.items()],
+            data=[{"value": key, "label": label} for key, label in KERNELS.items()],
             value=State.kernel,
             fullWidth=True,
         ),

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from notsodeep.data.sources import Dataset, load
 from notsodeep.errors import BadInput
-from notsodeep.kernels.names import OF_OUTPUTS, as_kernel
+from notsodeep.kernels.names import Kernel, Match, as_match
 from notsodeep.matching.design import FAMILIES
 
 NAMED = (
@@ -23,7 +23,8 @@ FAMILY_NAMES = ("matched", "fitted", "fitted:2", "fitted:2:matched", *FAMILIES, 
 QUICK = "quick"
 """The family that stands for one that takes long to search while a slider moves; no link and no control asks for it."""
 _MOST_MOVING, TERMS_MOVING = 300, 8
-KERNELS = {"conjugate": "CK", "tangent": "NTK"}
+KERNELS = {"conjugate": "CK (conjugate)", "tangent": "NTK (tangent)", "both": "both"}
+"""What the design is to match."""
 _loaded = lru_cache(maxsize=8)(load)
 
 
@@ -71,6 +72,16 @@ class State:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         chosen = {name: value for name, value in values.items() if value != getattr(State, name)}
         return f"?{urlencode(chosen)}" if chosen else ""
+
+    @property
+    def match(self) -> Match:
+        """The kernels that the design is to match."""
+        return Match(self.kernel)
+
+    @property
+    def shown(self) -> Kernel:
+        """The kernel whose spectra and gaps are shown: of both, the tangent one."""
+        return self.match.kernels[-1]
 
     @property
     def spec(self) -> str:
@@ -125,7 +136,7 @@ def _checked(name: str, value: Any) -> tuple[Any, str]:
         return None, f"There is no {name} {text[:30]!r}; choose {', '.join(known)}."
     if name == "kernel":
         try:
-            as_kernel(text, OF_OUTPUTS)
+            as_match(text)
         except BadInput as error:
             return None, str(error)
     if name == "activation" and not text:

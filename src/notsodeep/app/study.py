@@ -21,12 +21,15 @@ from notsodeep.app.uploads import Shelf
 from notsodeep.data.sources import Dataset
 from notsodeep.data.standardiser import standardised
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
+from notsodeep.kernels.compare import relative_gap
+from notsodeep.kernels.exact.kernels import conjugate_kernel
 from notsodeep.kernels.exact.solver import Prepared, prepare
 from notsodeep.kernels.names import Match
 from notsodeep.linalg.eigen import spectral_norm
 from notsodeep.matching.candidates import Split, Task
 from notsodeep.matching.design import FAMILIES, NEARER, choose
 from notsodeep.matching.fitted import Fitted
+from notsodeep.matching.gains import gained
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Design
 from notsodeep.matching.solve import compare_scalars, matched_names, matching
@@ -72,6 +75,8 @@ class Study:
     """of the "deq", the "designed" and the "undesigned" network, ascending"""
     gap: float
     plain_gap: float
+    conjugate_gap: float | None
+    """of the designed network, where both kernels are matched and the other gaps are of the tangent one"""
     scaled_gap: float
     """of the undesigned kernel times its least-squares factor; the best one takes seconds to find"""
     notes: dict[str, str]
@@ -86,18 +91,23 @@ def study(state: State, data: Dataset) -> Study:
     net, notes = network(state)
     with _blamed():
         target = scalars(net, tau0)
-        if not all(math.isfinite(getattr(target, name)) for name in matched_names(state.kernel)):
+        needed = (name for kernel in state.match.kernels for name in matched_names(kernel))
+        if not all(math.isfinite(getattr(target, name)) for name in needed):
             prepare(net, data.x, tau0=tau0)  # raises, and says whether σ_a² or the activation makes gradients infinite
         family, explicit, sentence = designed(net, state, data.x, target)
         if sentence:
             notes["family"] = sentence
         plain = Explicit([net.phi] * explicit.depth).centred(tau0)
-        spectra, gaps = _compare({"deq": net, "undesigned": plain, "designed": explicit}, state.kernel, data.x, tau0)
+        spectra, gaps = _compare({"deq": net, "undesigned": plain, "designed": explicit}, state.shown, data.x, tau0)
+        conjugate_gap = None
+        if state.match is Match.BOTH:
+            pair = conjugate_kernel(net, data.x, tau0=tau0), conjugate_kernel(explicit, data.x)
+            conjugate_gap = relative_gap(*pair)
         phi, reached = net.centred(tau0).phi, scalars(explicit, tau0)
-        comparisons = compare_scalars(target, reached, matched_names(state.kernel))
+        comparisons = compare_scalars(target, reached, matched_names(state.match.scalars))
     residual = max(c.gap for c in comparisons)
     design = Design(net, explicit, family, state.kernel, tau0, data.x.shape[1], target, reached, comparisons, residual)
-    found = (gaps["designed"], gaps["undesigned"], gaps["scaled"], notes)
+    found = (gaps["designed"], gaps["undesigned"], conjugate_gap, gaps["scaled"], notes)
     return Study(state, data, design, phi, plain, spectra, *found, time.perf_counter() - began)
 
 
@@ -168,16 +178,24 @@ def _activation(text: str) -> Activation:
 def designed(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
     """(family, network, note): where the family has no match, its nearest member."""
     if state.family.startswith("fitted"):
-        one = Task(net, target, Match(state.kernel), Split.of(x, target.tau0)).fit(Fitted.named(state.family))
+        one = Task(net, target, state.match, Split.of(x, target.tau0)).fit(Fitted.named(state.family))
         return one.family, one.explicit, ""
+    family, explicit, note = _matched(net, state, x, target)
+    if state.match is Match.BOTH:
+        explicit = gained(explicit, net, x[:: max(1, len(x) // _DESIGN_SAMPLES)], target.tau0)
+    return family, explicit, note
+
+
+def _matched(net: Implicit, state: State, x: Tensor, target: Scalars) -> tuple[str, Explicit, str]:
+    kernel = state.match.scalars
     if state.family.startswith(QUICK):
-        return _quick(net, state.family.partition(":")[2], state.kernel, target)
+        return _quick(net, state.family.partition(":")[2], kernel, target)
     open_length = state.family in ("matched", "hermite")
     asked = f"{state.family}:{_SHORTEST}" if open_length else state.family
     try:
-        family, explicit, _ = choose(net, target, asked, state.kernel, None)
+        family, explicit, _ = choose(net, target, asked, kernel, None)
         if open_length and family.startswith("hermite"):
-            family, explicit, _ = choose(net, target, _length(state, x, target.tau0), state.kernel, None)
+            family, explicit, _ = choose(net, target, _length(state, x, target.tau0), kernel, None)
     except NoMatch as error:
         other, residual = error.data["suggestion"], error.data["residual"]
         note = f"No {state.family} network has this kernel: the nearest is shown, of residual {residual:.1e}. "
@@ -225,7 +243,7 @@ def _length(state: State, x: Tensor, tau0: float) -> str:
         if len(LENGTHS) >= MOST_LENGTHS:
             LENGTHS.clear()
         net, some = network(near)[0], x[:: max(1, len(x) // _DESIGN_SAMPLES)]
-        found = LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.kernel, some)[0]
+        found = LENGTHS[key] = choose(net, scalars(net, tau0), "hermite", state.match.scalars, some)[0]
     return found
 
 
@@ -303,6 +321,6 @@ def gaps_against_n(study: Study) -> list[GapPoint]:
             p = x.shape[1]
         tau0 = root_mean_square_norm(x)
         _, explicit, _ = designed(net, state, x, scalars(net, tau0))
-        _, gaps = _compare({"deq": net, "designed": explicit}, state.kernel, x, tau0)
+        _, gaps = _compare({"deq": net, "designed": explicit}, state.shown, x, tau0)
         points.append(GapPoint(len(x), p, gaps["designed"]))
     return [*points, GapPoint(len(study.data.x), study.data.x.shape[1], study.gap)]

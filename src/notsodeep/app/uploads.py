@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import re
 import secrets
 import threading
 import unicodedata
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.arrays import samples
-from notsodeep.data.tables import READERS, Limits, Source, Table, admit, check_size, csv_columns
+from notsodeep.data.tables import READERS, Limits, Source, Table, admit, bad_cell, check_size, csv_columns
 from notsodeep.data.targets import labels_of_file
 from notsodeep.errors import BadInput
 
@@ -126,10 +125,10 @@ def _read(suffix: str, source: Source) -> tuple[Table, str | None]:
     except BadInput:
         raise
     except Exception as error:  # readers fail in many ways
-        cell = re.match(r"could not convert string (.{1,120}) to float64 at row (\d+), column (\d+)", str(error))
+        cell = bad_cell(error)
         if cell is None:
             raise BadInput(f"{source.name!r} cannot be read as {suffix}: it is damaged, or another kind of file.") from error
-        what, row, column = cell[1], int(cell[2]), int(cell[3]) - 1
+        what, row, column = cell
         raise BadInput(
             f"{source.name!r}: row {row}, column {column} (counted from 0) holds {what}, no number (write 0.5, not 0,5). Only "
             f"a last column named {', '.join(_LABELS)} may hold words.",
