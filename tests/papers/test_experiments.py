@@ -46,7 +46,7 @@ def untimed(values):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_same_config_gives_the_same_numbers(name, records, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(l6_cost, "_SECONDS", 0.01)
+    monkeypatch.setattr(l6_cost, "_SECONDS", 0.03)  # three times as long as before: how often steps are timed changes nothing
     experiment = EXPERIMENTS[name]
     unit = experiment.units(CONFIGS[name])[-1]
     (before,) = (record for record in records[name] if record.config == experiment.record_config(unit))
@@ -152,6 +152,18 @@ def test_l6_measures_all(records):
         assert all(
             network["inference_ms"] > 0.0 < network["training_ms"] for network in (deq, matched, record.values["closest"])
         )
+
+
+def test_l6_takes_the_newest_run_of_each_device():
+    def timed(device, width, revision, batch=128):
+        return Record("L6", {"device": device, "width": width, "revision": revision, "training_batch": batch}, {}, 0.0)
+
+    old = [timed(device, width, 1) for device in ("cpu", "cuda") for width in (32, 64)]
+    new = [timed("cpu", width, 2) for width in (64, 32)]
+    other = [timed("cuda", 32, 1, batch=64)]
+    assert l6_cost.comparable([*old, *new]) == [*new, *old[2:]]
+    assert l6_cost.comparable([*old, *other, *new]) == [*new, *other]
+    assert l6_cost.comparable([]) == []
 
 
 def test_l7_compares_what_training_adds(records):

@@ -21,7 +21,7 @@ from notsodeep.papers.claims import Claim, holds
 from notsodeep.papers.experiment import Experiment, Records, Values, from_config
 from notsodeep.papers.ling2024.l5_claims import accuracies, comparable as comparable_accuracies
 from notsodeep.papers.ling2024.rivals import load_task, networks
-from notsodeep.papers.records import Record, machine, of_one_setting
+from notsodeep.papers.records import Record, machine, of_one_run
 
 NETWORKS = ("deq", "matched", "closest")
 _TITLES = {"matched": "The matched network", "closest": "The closest twin"}
@@ -84,16 +84,23 @@ def run(unit: Unit, device: torch.device) -> Values:
     modules = {name: nets.module(name, x.shape[1], unit.width, unit.seed, task.classes).to(where) for name in NETWORKS}
     steps = {name: _step(module, some, y) for name, module in modules.items()}
     passes: dict[str, Callable[[], None]] = {name: partial(_pass, module, x) for name, module in modules.items()}
+    # Counted first: timed steps train, and how many there are depends on how fast the machine is.
+    counted = {
+        name: {
+            "evaluations": _evaluations(module, x),
+            "inference_flops": _flops(passes[name]) / len(x),
+            **_kept(module, some, y),
+            "training_flops": _flops(steps[name]) / len(y),
+        }
+        for name, module in modules.items()
+    }
     inference, training = _timed(passes, where), _timed(steps, where)
     return {
         name: {
             "inference_ms": inference[name],
             "training_ms": training[name],
-            "inference_flops": _flops(passes[name]) / len(x),
-            "training_flops": _flops(steps[name]) / len(y),
-            **_kept(module, some, y),
+            **counted[name],
             "peak_bytes": _peak(module, steps[name]) if where.type == "cuda" else None,
-            "evaluations": _evaluations(module, x),
         }
         for name, module in modules.items()
     } | {"processor": machine(where)}
@@ -180,8 +187,8 @@ def _evaluations(module: DEQ | ENN, x: Tensor) -> float:
 
 
 def comparable(records: Sequence[Record]) -> list[Record]:
-    """The records on one data set, with batches of one size."""
-    return of_one_setting(records, ("data", "training_batch", "inference_batch", "var_a")) if records else []
+    """The records on one data set, with batches of one size; those of each device are of one run."""
+    return of_one_run(records, ["device"], ("data", "training_batch", "inference_batch", "var_a"))
 
 
 def claims(every: Records) -> list[Claim]:
