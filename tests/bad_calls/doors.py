@@ -44,7 +44,7 @@ _LIKE_TORCH = {
 # Some seconds where nothing is wrong.
 _HEAVY = {"design", "to_onnx", "advise", "compile_deq", "steep_fnn", "images"}
 # Who asks for work without end gets it.
-_WORK = {"epochs", "distil", "steps", "max_steps", "probes"}
+_WORK = {"epochs", "budget", "steps", "max_steps", "probes"}
 # Not replaced: train=True takes a minute, as it says; the others are looked at where they are written.
 _ASIDE = {
     "advise": ("train",),
@@ -80,7 +80,7 @@ def _knowing(network: Any) -> Any:
 
 
 def _compiled() -> nsd.models.Compiled:
-    return nsd.compile_deq(_deq(), _X, progress=False)
+    return nsd.compile_deq(_deq(), _X, budget=0.0, progress=False)
 
 
 GOOD: dict[str, Callable[[], Any]] = {
@@ -109,6 +109,7 @@ GOOD: dict[str, Callable[[], Any]] = {
     "reference": lambda: _X @ _X.T,
     "other": lambda: _X @ _X.T + 1.0,
     "module": _deq,
+    "model": _deq,
     "deq": _deq,
     "network": _enn,
     "path": lambda: "written.file",
@@ -183,7 +184,7 @@ GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "models.to_explicit": {"deq": lambda: nsd.models.to_deq(_enn())},
     "fixed_points.Activated": {"phi": lambda: torch.tanh},
     "fit": {"progress": lambda: False},
-    "compile_deq": {"progress": lambda: False},
+    "compile_deq": {"budget": lambda: 0.5, "progress": lambda: False},
     "separation.flow_limit": {"y": lambda: torch.ones(6, dtype=torch.float64)},
     "separation.gradient_flow": {"y": lambda: torch.ones(6, dtype=torch.float64)},
     "separation.gradient_descent": {"y": lambda: torch.ones(6, 1, dtype=torch.float64)},

@@ -61,7 +61,7 @@ MEANT = {
     "change": 1,
 }  # so many of them, the first
 # Where a large number asks for long work, and is right to: a small one must do.
-LONG_WORK = {"epochs": ["0", "1", "2"], "distil": ["0", "1"], "steps": ["1", "2"], "seeds": ["1", "2"]}
+LONG_WORK = {"epochs": ["0", "1", "2"], "budget": ["0", "0.5"], "steps": ["1", "2"], "seeds": ["1", "2"]}
 SMALL = {"data": "gmm:n=20,p=10", "width": "8", "steps": "2", "seeds": "1"}  # what is given unless it is drawn
 
 

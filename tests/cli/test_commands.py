@@ -10,8 +10,9 @@ import pytest
 GMM = "gmm:n=80,p=64"
 
 
-def test_as_a_program_of_its_own():
-    ran = subprocess.run([sys.executable, "-m", "notsodeep.cli", "--version"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("module", ["notsodeep", "notsodeep.cli"])
+def test_as_a_program_of_its_own(module):
+    ran = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
     assert ran.stdout == "notsodeep 0.1.0\n"
 
 

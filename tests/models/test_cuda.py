@@ -137,5 +137,29 @@ def test_compile_deq():
     compiled = nsd.compile_deq(deq("relu"), x, torch.randint(0, 3, (len(x),)))
     assert compiled.network.weights[0].is_cuda
     assert compiled.certificate.measured_speedup > 1.0
-    assert compiled.certificate.kernel_gap < 0.01
+    assert compiled.certificate.kernels.gap < 0.01
     assert nsd.models.to_deq(compiled.network)(x[:4]).shape == (4, 3)
+
+
+def test_compile_deq_of_a_trained_one_and_of_a_module():
+    x = torch.nn.functional.normalize(data(300))
+    trained = deq("tanh")
+    nsd.fit_readout(trained, [(x, x[:, :3])])
+    compiled = nsd.compile_deq(trained, x, budget=3.0, progress=False)
+    assert all(weight.is_cuda for weight in compiled.network.parameters())
+    out = compiled.frontier["1 learnt step"].module(x)
+    assert out.is_cuda
+    assert compiled.frontier["1 learnt step"].kept > 0.9
+
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = trained
+
+        def forward(self, x):
+            weight, u = trained.terms(x)
+            return nsd.fixed_point(nsd.fixed_points.Activated(torch.tanh, weight, u), torch.zeros_like(u)).value
+
+    found = nsd.compile_deq(Own(), x, budget=3.0, progress=False)
+    assert found.network(x[:5]).is_cuda
+    assert found.certificate.network == found.frontier.faithful.name

@@ -109,7 +109,7 @@ def test_files_exports_and_the_compiler(recurrent, tmp_path):
     again = nsd.load(nsd.save(deq, tmp_path / "deq.safetensors"))
     assert torch.equal(again(x), deq(x))
     assert again.changed() == deq.changed()
-    compiled = nsd.compile_deq(deq, x)
+    compiled = nsd.compile_deq(deq, x, budget=0.0)
     assert compiled.certificate.trained
     assert compiled.certificate.output_error < 0.6
     pytest.importorskip("onnx")

@@ -130,7 +130,7 @@ def test_compile_takes_raw_rows_and_passes_it_on():
     deq, y = network("DEQ", known, readout_bias=True), (X[:, 0] > 500).long()
     x = known.standardiser(X).float()
     nsd.fit_readout(deq, nsd.training.Batches(x, y))
-    raw_rows, scaled = (nsd.compile_deq(deq, rows, y) for rows in (X, x))
+    raw_rows, scaled = (nsd.compile_deq(deq, rows, y, budget=0.0) for rows in (X, x))
     torch.testing.assert_close(raw_rows.network(x), scaled.network(x), atol=1e-3, rtol=1e-3)
     assert raw_rows.network.classes == ("no", "yes")
     assert raw_rows.certificate.to_dict()["preprocessing"] == known.to_record()

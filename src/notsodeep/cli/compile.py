@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +18,18 @@ from notsodeep.cli.program import app, err, noted, out as stdout, print_json, wo
 from notsodeep.cli.task import Task, load_known_task, load_task
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Match
-from notsodeep.models.compile import Compiled, compile_deq
+from notsodeep.models.compiler.compile import Compiled, compile_deq
+from notsodeep.models.compiler.frontier import Answers
 from notsodeep.models.deq import DEQ
+from notsodeep.models.enn import ENN
+from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.files.save import load, save
 from notsodeep.models.training.objective import measure, score
 from notsodeep.models.training.readout import in_batches
+from notsodeep.models.unrolled import Unrolled
 from notsodeep.runtime.files import output_folder, write_json
+
+_SUFFIXES = (".safetensors", ".py", ".onnx")
 
 
 @app.command("compile")
@@ -29,12 +39,10 @@ def compile_command(
     labels: options.Labels = None,
     family: options.Family = "auto",
     match: Annotated[Match, options.MATCH] = Match.CONJUGATE,
-    width: Annotated[int | None, typer.Option(help="Units of the explicit network. [default: the DEQ's]")] = None,
-    distil: Annotated[int, typer.Option(help="Epochs of training on the DEQ's answers.")] = 0,
-    frontier: Annotated[
-        bool, typer.Option("--frontier", help="Measure every way to pay less on the test data, and say what to deploy.")
-    ] = False,
-    keep: Annotated[float, typer.Option(help="With --frontier: the share of the DEQ's answers to keep.")] = 0.99,
+    width: Annotated[int | None, typer.Option(help="Units of the explicit twin. [default: the DEQ's]")] = None,
+    keep: Annotated[float, typer.Option(help="The share of the DEQ's answers to keep.")] = 0.99,
+    budget: Annotated[float, typer.Option(help="Seconds for all trainings together; 0 for none.")] = 100.0,
+    frontier: Annotated[bool, typer.Option("--frontier", help="Show every way to pay less, not the chosen one alone.")] = False,
     seed: options.Seed = 0,
     standardise: options.Standardise = None,
     out: Annotated[
@@ -42,48 +50,63 @@ def compile_command(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Turn a DEQ into an explicit network on data like its own, with a certificate of what was kept."""
-    wanted: dict[str, Any] = {"family": family, "match": match, "width": width}
-    if out is not None and out.exists() and not out.is_dir():
-        raise BadInput(f"{str(out)!r} is a file; --out names a folder.")
-    with working("reading the network and the data") as say:
+    """Turn a DEQ into the cheapest network that keeps its answers, judged on test data, with a certificate."""
+    if out is not None:
+        _check_folder(out)
+    with working("reading the network and the data"):
         deq = load(model)
         if not isinstance(deq, DEQ):
-            raise BadInput(f"{str(model)!r} holds {deq.net}, which is explicit already.")
+            raise BadInput(f"{str(model)!r} holds {_named(deq)}, which is explicit already.")
         task = _task(deq, model, data, labels, seed, standardise)
         _check_shape(deq, task, model, data)
-        say("compiling")
-        if not distil:
-            compiled = compile_deq(deq, task.x, task.y, **wanted)
-    if distil:  # shows a bar of its own
-        with noted():
-            compiled = compile_deq(deq, task.x, task.y, **wanted, distil=distil)
-    with working("judging it on the test data") as say:
-        test = _test(deq, compiled, task)
-        record = {"data": task.description, "explicit": f"{compiled.network.net}", "test": test}
-        record["certificate"] = compiled.certificate.to_dict()
-        ways = None
-        if frontier:
-            say("measuring every way to pay less")
-            ways = compiled.frontier(task.y, test=(task.test_x, task.test_y), keep=keep)
-            record["frontier"] = ways.to_dict()
-        files = []
-        if out is not None:
-            say("writing files")
-            files = _write(compiled, output_folder(out), record)
-            for network in () if ways is None else ways.plain:
-                files.append(save(network, out / f"plain-{network.width}.safetensors"))
+        answers = deq.out_features is not None and "readout" in deq.changed()
+        if frontier and not answers:
+            what = "missing" if deq.out_features is None else "as it was drawn"
+            raise BadInput(f"The readout of {str(model)!r} is {what}, so there are no answers to keep: leave --frontier out.")
+    with noted():
+        compiled = compile_deq(
+            deq,
+            task.x,
+            task.y,
+            keep=keep,
+            budget=budget,
+            test=(task.test_x, task.test_y) if answers else None,
+            family=family,
+            match=match,
+            width=width,
+        )
+    if not task.unseen and compiled.frontier is not None:
+        seen = {part: replace(getattr(compiled, part), unseen=False) for part in ("certificate", "frontier")}
+        compiled = replace(compiled, **seen)
+    record = _record(compiled, task, _test(deq, compiled, task, answers))
+    lines: list[str] = []
+    if out is not None:
+        with working("writing files"):
+            lines = _write(compiled, output_folder(out), record)
     if as_json:
         print_json(record)
         return
     stdout.print(f"data: {task.description}")
     stdout.print(compiled.summary())
-    for line in _lines(test, task):
+    if frontier and compiled.frontier is not None:
+        stdout.print(compiled.frontier.table())
+    for line in lines:
         stdout.print(line)
-    if ways is not None:
-        stdout.print(ways.summary())
-    if files:
-        stdout.print("written: " + ", ".join(map(str, files)))
+
+
+def _record(compiled: Compiled, task: Task, test: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "data": task.description,
+        "network": compiled.certificate.network,
+        "test": test,
+        "twin": f"{compiled.design.explicit}" if compiled.design else None,
+        "certificate": compiled.certificate.to_dict(),
+        "frontier": None if compiled.frontier is None else compiled.frontier.to_dict(),
+    }
+
+
+def _named(network: ENN | Unrolled) -> str:
+    return f"{network.net}" if isinstance(network, ENN) else f"{network.steps} steps of a DEQ"
 
 
 def _task(deq: DEQ, model: Path, data: str, labels: str | None, seed: int, standardise: bool | None) -> Task:
@@ -116,44 +139,67 @@ def _check_shape(deq: DEQ, task: Task, model: Path, data: str) -> None:
         raise BadInput(f"The DEQ of {str(model)!r} has {deq.out_features} outputs and {data!r} needs {task.outputs}.")
 
 
-def _test(deq: DEQ, compiled: Compiled, task: Task) -> dict[str, Any]:
-    """Agreement and scores of both networks on samples that neither was fitted to."""
-    if deq.out_features is None or "readout" not in deq.changed():
+def _test(deq: DEQ, compiled: Compiled, task: Task, answers: bool) -> dict[str, Any]:
+    """What the DEQ and the network answer on the test data."""
+    if not answers:
         return {}
     theirs, ours = (in_batches(network, task.test_x) for network in (deq, compiled.network))
     found: dict[str, Any] = {"samples": len(theirs)}
-    if task.test_y is not None and task.test_y.is_floating_point():
-        spread = (theirs - theirs.mean(0)).square().mean().clamp(min=torch.finfo(theirs.dtype).tiny)
-        found["output_error"] = float(((ours - theirs).square().mean() / spread).sqrt())
-    elif theirs.shape[1] > 1:
+    if compiled.certificate.agreement is None:
+        found["output_error"] = Answers(theirs, None, False).error(ours)
+    else:
         different = (theirs.argmax(1) != ours.argmax(1)).nonzero().flatten().tolist()
         found |= {"agreement": 1.0 - len(different) / len(theirs), "different_rows": different}
     if task.test_y is not None:
-        found |= {"deq": score(theirs, task.test_y), "explicit": score(ours, task.test_y)}
+        scores = {"deq": score(theirs, task.test_y), "network": score(ours, task.test_y)}
+        found |= {"measure": measure(task.test_y), **scores}
     return found
 
 
-def _lines(test: dict[str, Any], task: Task) -> list[str]:
+def _check_folder(out: Path) -> None:
+    """Raise `BadInput` where no folder can be made and written to, before the work and not after it; leaves nothing behind."""
+    whole = out.absolute()
+    made = [folder for folder in (whole, *whole.parents) if not os.path.lexists(folder)]
+    try:
+        tempfile.TemporaryFile(dir=output_folder(out)).close()
+    except OSError as error:
+        raise BadInput(f"Nothing can be written into the folder {str(out)!r}: {error.strerror}.") from error
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _write(compiled: Compiled, folder: Path, record: dict[str, Any]) -> list[str]:
+    """Write the network, the plain one where the verdict is to deploy that, and the certificate; lines that say so.
+
+    Files of another network, from a run before, are removed.
+    """
+    chosen = None if compiled.frontier is None else compiled.frontier.chosen
+    networks = {"network": (compiled.network, compiled.certificate.network)}
+    if chosen is not None and chosen.plain and chosen.module is not None:
+        networks["plain"] = (chosen.module, f"{chosen.name}: the one to deploy")
     lines = []
-    if "deq" in test and task.test_y is not None:
-        lines.append(
-            f"{measure(task.test_y)} on {test['samples']} test samples: DEQ {test['deq']:.4f}, explicit {test['explicit']:.4f} "
-            f"({test['explicit'] - test['deq']:+.4f})"
-        )
-    if "output_error" in test:
-        lines.append(f"their numbers differ by {test['output_error']:.1%} of their spread")
-    if "agreement" in test:
-        lines.append(f"same answer on {test['agreement']:.1%} of them")
-    return lines
+    for stem in ("network", "plain"):
+        files = _written(networks[stem][0], folder / stem) if stem in networks else []
+        for old in folder.glob(f"{stem}.*"):
+            if old.suffix in _SUFFIXES and old not in files:
+                old.unlink()
+        if files:
+            lines.append(f"written: {', '.join(map(str, files))}  ({networks[stem][1]})")
+    return [*lines, f"written: {write_json(folder / 'certificate.json', record)}"]
 
 
-def _write(compiled: Compiled, folder: Path, record: dict[str, Any]) -> list[Path]:
-    network = compiled.network
-    written = [save(network, folder / "network.safetensors")]
-    network.to_source(folder / "network.py")
-    written.append(folder / "network.py")
+def _written(network: torch.nn.Module, stem: Path) -> list[Path]:
+    assert isinstance(network, DEQ | ENN | Unrolled)
+    written = [save(network, stem.with_suffix(".safetensors"))]
+    if isinstance(network, DEQ):
+        err.print("note: no source file: the DEQ needs a solver, which is in the ONNX file.")
+    else:
+        network.to_source(stem.with_suffix(".py"))
+        written.append(stem.with_suffix(".py"))
     if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxscript"):
-        written.append(network.to_onnx(folder / "network.onnx"))
+        written.append(to_onnx(network, stem.with_suffix(".onnx")))
     else:
         err.print("note: no ONNX file: pip install 'notsodeep[onnx]'.")
-    return [*written, write_json(folder / "certificate.json", record)]
+    return written

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +26,8 @@ class Task:
     outputs: int
     description: str
     preprocessing: Preprocessing
+    unseen: bool = False
+    """whether a network with this preprocessing was surely not trained on the rows to test on"""
 
 
 def load_task(
@@ -53,7 +56,9 @@ def load_task(
         # A network without preprocessing of its own, of an older file, answers in the numbers' own units.
         known = Preprocessing(split.standardiser, targets=Standardiser.of(_columns(y)) if need_labels else None)
     else:
-        known = Preprocessing(split.standardiser, class_names(_present(y, test_y, spec), split.train.classes))
+        known = Preprocessing(
+            split.standardiser, class_names(_present(y, test_y, spec, split.train.classes), split.train.classes)
+        )
     learnt = [known.learnt(part, split.train.classes) for part in (y, test_y)]
     return _task(split, split.train.x, split.test.x, learnt[0], learnt[1], known)
 
@@ -66,7 +71,8 @@ def load_known_task(spec: str, labels: str | None, seed: int, network: Predictor
         raise BadInput(f"The network takes {network.in_features} features and {spec!r} has {split.train.x.shape[1]}.")
     x, test_x = (known.inputs(part.x) for part in parts)
     y, test_y = (None if part.y is None else known.learnt(part.y, part.classes) for part in parts)
-    return _task(split, x, test_x, y, test_y, known)
+    task = _task(split, x, test_x, y, test_y, known)
+    return replace(task, unseen=known.standardiser is not None and known.standardiser.is_of(split.train.x))
 
 
 def _task(split: Split, x: Tensor, test_x: Tensor, y: Tensor | None, test_y: Tensor | None, known: Preprocessing) -> Task:
@@ -79,11 +85,12 @@ def _columns(y: Tensor) -> Tensor:
     return y.double().reshape(len(y), -1)
 
 
-def _present(y: Tensor, test_y: Tensor, spec: str) -> Tensor:
+def _present(y: Tensor, test_y: Tensor, spec: str, names: Sequence[str] | None) -> Tensor:
     """The numbers of the classes to learn."""
     classes: Tensor = y.unique()
     if len(classes) < 2:
-        raise BadInput(f"Every label of {spec!r} is {int(classes[0])}: there is nothing to tell apart.")
+        only = int(classes[0])
+        raise BadInput(f"Every label of {spec!r} is {only if names is None else names[only]}: there is nothing to tell apart.")
     unseen = ~torch.isin(test_y, classes)
     if bool(unseen.any()):
         raise BadInput(

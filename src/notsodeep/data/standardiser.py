@@ -13,6 +13,7 @@ from notsodeep.arrays import real, samples
 from notsodeep.errors import BadInput
 from notsodeep.theory.statistics import tau0
 
+_SAME = 1e-9  # of the scale: statistics of the same samples, read in another order
 _ENTRIES = 2**20  # of a block that is summed in float64: without blocks, all the data would be copied in float64
 
 
@@ -69,6 +70,12 @@ class Standardiser:
             deviations = torch.where(varies, (spread / len(x)).sqrt(), 1.0)
             return cls(mean, math.sqrt(int(varies.sum())) * deviations)
         return cls(mean, math.sqrt(float(spread.sum()) / len(x)))
+
+    def is_of(self, x: Tensor) -> bool:
+        """Whether these are the statistics of the samples x (n, p), and no others."""
+        own = type(self).of(x, isinstance(self.scale, Tensor) and self.scale.ndim > 0)
+        apart = torch.maximum((self.mean - own.mean).abs(), (torch.as_tensor(self.scale) - own.scale).abs())
+        return bool((apart <= _SAME * torch.as_tensor(own.scale)).all())
 
     @property
     def features(self) -> int:

@@ -67,6 +67,8 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
     except Exception as error:  # readers fail in many ways on a corrupt file
         what = first_line(error).split(". ")[0][:_QUOTED]  # NumPy goes on to advise pickles
         what = "it asks for more memory than there is" if isinstance(error, MemoryError) else what
+        if (cell := bad_cell(error)) is not None:
+            what = f"row {cell[1] + 1} of the numbers has {cell[0]} in column {cell[2] + 1}, which is no number"
         raise BadInput(f"{str(path)!r} cannot be read as {suffix}: {what}. {_remedy(suffix, wanted)}") from error
     if array.dtype.kind not in "fiub":
         raise BadInput(f"{str(path)!r} holds {array.dtype}, not numbers. If a column holds labels: labels=…; drop other words.")
@@ -89,6 +91,12 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
             samples=len(x),
         )
     return x, y, classes
+
+
+def bad_cell(error: Exception) -> tuple[str, int, int] | None:
+    """What stands in a cell that NumPy's error says to be no number, its row and its column, both from 0."""
+    found = re.match(r"could not convert string (.{1,120}) to float64 at row (\d+), column (\d+)", str(error))
+    return None if found is None else (found[1], int(found[2]), int(found[3]) - 1)
 
 
 def _remedy(suffix: str, wanted: str | None) -> str:
@@ -184,8 +192,10 @@ def _csv(source: Source, wanted: str | None) -> Table:
     """Comma-separated numbers, with or without a line of column names."""
     with _lines(source) as lines:
         header, columns = _head(lines, source.delimiter)
-        column = _column(columns, wanted, source)
         total = columns if isinstance(columns, int) else len(columns)
+        if not total:
+            raise BadInput(f"{source.name!r} is empty.")
+        column = _column(columns, wanted, source)
         others = None if column is None else [i for i in range(total) if i != column]
         if others == []:
             raise BadInput(f"{source.name!r} has one column only: with that as labels, no features are left. Add some.")

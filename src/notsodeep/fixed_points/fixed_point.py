@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from notsodeep.arguments import flag, is_whole, shown, takes
 from notsodeep.errors import BadInput, NotConverged
@@ -22,6 +24,7 @@ from notsodeep.fixed_points.plan import FullPrecision, Plan, Precision, default_
 from notsodeep.fixed_points.solution import Reason, Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Picard, Preconditioned, Solver
 from notsodeep.fixed_points.splitting import Activated, ActivatedRows, Splitting
+from notsodeep.fixed_points.stand_in import Problem, answered, apart, planned, unchecked, watched
 
 _COUPLED = " Where rows of the state depend on each other, pass samples=0."
 
@@ -101,12 +104,38 @@ def fixed_point(
     plan = Plan(_for_layout(solver, layout), tol, relative, max_steps, precision, throw=throw, atol=atol)
     rows = Independence.assumed if samples is None else Independence.stated
     context = Context(rows=rows, keep=_evaluations(keep, solver))
+    return _watched(step, z0, start, plan, adjoint, context, named=args is not None)
+
+
+def _watched(
+    step: StateMap, z0: Any, start: Tensor, plan: Plan, adjoint: Adjoint, context: Context, *, named: bool
+) -> Solution:
+    """The solution, or what stands in for it; whoever watches sees it."""
+    layout = step.layout
+
+    def problem() -> Problem:
+        return Problem.of(step.problem, z0, layout.axes, plan)
+
+    answer = answered(problem)
+    if answer is not None:
+        value = pytree.tree_unflatten(answer, layout.spec)
+        found = unchecked(value, layout.samples, start, plan)
+        return replace(found, states=(value,) * len(context.keep), aux=apart(partial(step.aux_at, value)))
     if in_graph():
-        return _exported(step, z0, plan, context.keep)
-    solution = _solved(step, start, plan, adjoint, context, named=args is not None)
+        wanted = planned(plan)
+        return apart(lambda: _exported(step, z0, wanted, context.keep))
+
+    def solve(plan: Plan) -> Solution:
+        return _solved(step, start, plan, adjoint, context, named=named)
+
+    solution = watched(problem, plan, solve, lambda matrix: pytree.tree_leaves(layout.unpack(matrix)))
     value = layout.unpack(solution.value)
-    states = tuple(step.kept(pair, solution, adjoint) for pair in solution.states)
-    return replace(solution, value=value, states=states, aux=step.aux_at(value))
+
+    def rest() -> Solution:
+        states = tuple(step.kept(pair, solution, adjoint) for pair in solution.states)
+        return replace(solution, value=value, states=states, aux=step.aux_at(value))
+
+    return apart(rest)
 
 
 def _exported(step: StateMap, z0: Any, plan: Plan, keep: tuple[int, ...]) -> Solution:
@@ -224,6 +253,11 @@ class StateMap:
     def structure(self) -> ActivatedRows | None:
         """The parts of φ(W z + u), where f is given with them."""
         return self.f.rows(self.layout) if isinstance(self.f, Activated) else None
+
+    @property
+    def problem(self) -> Callable[[Any], Any]:
+        """The map of states, in its parts φ, W and u where f is given with them."""
+        return self.f if isinstance(self.f, Activated) else self.image
 
     @property
     def selectable(self) -> bool:

@@ -5,6 +5,7 @@ Ref: docs/theory.md, section 8.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -267,22 +268,41 @@ class Cotangent:
     needed: Sequence[bool]
 
 
+def _without_underflow(g: Tensor) -> tuple[Tensor, Tensor | float]:
+    """Cotangents (n, d), each divided by its largest number where the squares of some would underflow, and what undoes it.
+
+    Samples that a network is sure of have such gradients, and no residual of theirs can be told from 0.
+    """
+    if transforms_active():
+        return g, 1.0
+    largest = g.detach().abs().amax(1, keepdim=True)
+    info = torch.finfo(largest.dtype)
+    if not bool(((largest > 0.0) & (largest < math.sqrt(info.tiny) / info.eps)).any()):
+        return g, 1.0
+    factor = torch.where(largest > 0.0, largest, 1.0)
+    return g / factor, factor
+
+
 def _affine_gradients(step: AffineStep, attempt: Attempt, cotangent: Cotangent, h: Tensor | None) -> Sequence[Tensor | None]:
     """The same numbers as `differentiable_gradients`, without an evaluation of f and without a graph."""
     z, (weight, u) = cotangent.z, cotangent.tensors
     h = functional.linear(z, weight) + u if h is None else h
     h = torch.nan_to_num(h) if attempt.after_failures else h  # samples that failed have cotangent 0
-    adjoint = step.adjoint(h, weight, cotangent.g)
-    t = attempt.solve(adjoint, adjoint.phi(cotangent.g))
+    g, factor = _without_underflow(cotangent.g)
+    adjoint = step.adjoint(h, weight, g)
+    t = attempt.solve(adjoint, adjoint.phi(g))
+    t = t if isinstance(factor, float) else t * factor
     return (t.mT @ z if cotangent.needed[0] else None), t
 
 
 def differentiable_gradients(equation: Equation, attempt: Attempt, cotangent: Cotangent) -> Sequence[Tensor | None]:
     """u = Jᵀu + g as an equilibrium of its own, then (∂f/∂args)ᵀu: differentiable functions of z, g and the arguments."""
-    z, g, args, needed = cotangent.z, cotangent.g, cotangent.tensors, cotangent.needed
+    z, args, needed = cotangent.z, cotangent.tensors, cotangent.needed
+    g, factor = _without_underflow(cotangent.g)
     if isinstance(attempt.plan.solver, Splitting):  # seen through torch.func, f has no parts to split by
         attempt = replace(attempt, plan=replace(attempt.plan, solver=attempt.plan.solver.solver))
     u = _Equilibrium.apply(Linearised(equation), attempt, g.detach(), z, g, *args)
+    u = u if isinstance(factor, float) else u * factor
     chosen = [k for k, need in enumerate(needed) if need]
 
     def image(*some: Tensor) -> Tensor:

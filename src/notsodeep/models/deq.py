@@ -27,7 +27,8 @@ from notsodeep.fixed_points.layout import Map
 from notsodeep.fixed_points.plan import MixedPrecision, Plan, Precision
 from notsodeep.fixed_points.solution import Solution, Subject
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Solver
-from notsodeep.fixed_points.splitting import Splitting
+from notsodeep.fixed_points.splitting import Activated, Splitting
+from notsodeep.fixed_points.stand_in import Problem, answered, watched
 from notsodeep.models.enn import Draw, Readout
 from notsodeep.models.export.onnx import to_onnx
 from notsodeep.models.given_weights import GivenWeights, solvable
@@ -240,7 +241,11 @@ class DEQ(Predictor):
         with torch.autocast(x.device.type, enabled=False):
             weight, u = self.terms(x.reshape(-1, self.in_features))
             start = self._swept(weight, u)
-            found = equilibrium(self.step, start, (weight, u), self.plan, self.adjoint, what=_SUBJECT)
+
+            def solve(plan: Plan) -> Solution:
+                return equilibrium(self.step, start, (weight, u), plan, self.adjoint, what=_SUBJECT)
+
+            found = watched(partial(self._problem, weight, u), self.plan, solve, lambda s: [s])
             return replace(found, value=self._as_features(found.value, x))
 
     def equilibria(self, x: Tensor, rows: int | None = None) -> Iterator[tuple[Map, Tensor]]:
@@ -263,37 +268,24 @@ class DEQ(Predictor):
         x = module_input(x, self.in_features, self.B, "DEQ")
         if isinstance(self.net, Stacked) or x.numel() == 0:
             return self._as_features(self._swept(*self.terms(x.reshape(-1, self.in_features))), x)
+        answer = answered(lambda: self._problem(*self.terms(x.reshape(-1, self.in_features))))
+        if answer is not None:
+            return self._as_features(answer[0], x)
         if in_graph():
             weight, u = (term.detach() for term in self.terms(x.reshape(-1, self.in_features)))
-            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, self._damping)
+            found = solve_in_graph(lambda s: self.step(s, weight, u), self.form.phi(u), 1, self.plan, self.damping)
             return self._as_features(found.value, x)
         value: Tensor = self.solve(x).value
         return value
 
-    @torch.no_grad()
-    def cut(self, x: Tensor, steps: int) -> Tensor:
-        """The outputs after this many plain steps from s = φ(u), as in a file that `to_onnx(path, Steps(steps))` writes.
-
-        Args:
-            x: Samples, (n, p).
-            steps: How many; damped where the DEQ is monotone, or its solver is.
-
-        Returns:
-            Outputs, (n, out_features), or the features where there is no readout; without a gradient.
-
-        Raises:
-            BadInput: `x` does not fit the DEQ, or `steps` is not a whole number from 0 on.
-        """
-        weight, u = self.terms(x)
-        s = self.form.phi(u)
-        for _ in range(count(steps, "steps", least=0)):
-            image = self.step(s, weight, u)
-            s = image if self._damping == 1.0 else torch.lerp(s, image, self._damping)
-        out: Tensor = self.readout(self._as_features(s, x))
-        return out
+    def _problem(self, weight: Tensor, u: Tensor) -> Problem:
+        """s = φ(W s + u) from φ(u), for what stands in for a solver."""
+        parts = Activated(self.form.phi, weight, u)
+        return Problem(lambda state: [self.step(state[0], weight, u)], [self.form.phi(u)], 1, self.damping, parts)
 
     @property
-    def _damping(self) -> float:
+    def damping(self) -> float:
+        """The damping of plain steps that come nearer."""
         return MONOTONE_DAMPING if self.well_posed == "monotone" else steps_damping(self.plan)
 
     def _swept(self, weight: Tensor, u: Tensor) -> Tensor:

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from notsodeep.activations import Mixed
-from notsodeep.arguments import choices, count, flag, is_whole, path as checked_path, shown, weight_options
+from notsodeep.arguments import choices, count, flag, is_whole, shown, weight_options
 from notsodeep.arrays import check_memory, module_input
 from notsodeep.errors import BadInput
 from notsodeep.models.export.onnx import to_onnx
-from notsodeep.models.export.source import to_source
+from notsodeep.models.export.source import to_source, written
 from notsodeep.models.predictor import Predictor
-from notsodeep.runtime.files import write_whole
 from notsodeep.theory.architecture import Explicit
 
 
@@ -115,10 +114,7 @@ class ENN(Predictor):
 
     def to_source(self, path: str | os.PathLike[str] | None = None) -> str:
         """The text of a program with the network and its weights that needs torch alone; also written to `path`, if given."""
-        text = to_source(self)
-        if path is not None:
-            write_whole(checked_path(path), lambda to: to.write_text(text, encoding="utf-8"))
-        return text
+        return written(to_source(self), path)
 
     def extra_repr(self) -> str:
         widths = self.widths[0] if len(set(self.widths)) == 1 else self.widths

@@ -14,6 +14,7 @@ import notsodeep as nsd
 from notsodeep.activations import Mixed, Relu, Scaled
 from notsodeep.fixed_points import ForwardBackward, PeacemanRachford
 from notsodeep.models.files.save import read_tensors, write_tensors
+from notsodeep.models.unrolled import DenseResponse
 from tests.zoo import ACTIVATIONS, build
 
 P, M, K = 5, 12, 3
@@ -194,6 +195,34 @@ def split(**parts):
 )
 def test_a_record_that_does_not_fit_its_weights(change, says, tmp_path):
     path = nsd.save(deq(), tmp_path / "a.safetensors")
+    forged(path, change)
+    with pytest.raises(nsd.BadInput, match=says):
+        nsd.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda m: m.update(learnt="yes"),
+            r"Unrolled cannot be made of a DEQ with damping = 1.0 and .* \['yes', True, False\]",
+        ),
+        (lambda m: m.update(response=[1]), "Unrolled cannot be made"),
+        (lambda m: m.update(resolvent=None), "Unrolled cannot be made"),
+        (lambda m: m.update(damping=0.0), "damping = 0.0"),
+        (lambda m: m.update(damping=1.5), "damping = 1.5"),
+        (lambda m: m.update(damping=float("nan")), "damping = nan"),
+        (lambda m: m.update(damping="1"), "damping = '1'"),
+        (lambda m: m.update(model={"kind": "Unrolled"}), "only a DEQ|cannot be made"),
+        (lambda m: m.update(steps=-1), "steps"),
+        (lambda m: m["model"].update(changed=["C"]), r"a\.safetensors.*names"),
+    ],
+)
+def test_a_record_of_steps_that_does_not_fit(change, says, tmp_path):
+    model = deq()
+    response = DenseResponse(torch.eye(model.width), torch.zeros(model.width))
+    path = nsd.save(nsd.models.Unrolled(model, 2, response=response), tmp_path / "a.safetensors")
+    assert nsd.load(forged(path, lambda _: None)).steps == 2
     forged(path, change)
     with pytest.raises(nsd.BadInput, match=says):
         nsd.load(path)

@@ -41,7 +41,7 @@ def test_a_trained_deq_and_its_compiled_network(split):
     scale_to_logits(deq, nsd.training.Batches(x, y, 1024, draw))
     optimiser = torch.optim.Adam(deq.parameters(), lr=1e-2)
     nsd.fit(deq, nsd.training.Batches(x, y, 128, draw), 5, optimiser=optimiser, progress=False)
-    compiled = nsd.compile_deq(deq, x)
+    compiled = nsd.compile_deq(deq, x, progress=False)
     theirs, ours = (score(in_batches(module, split.test.x), split.test.y) for module in (deq, compiled.network))
     assert theirs >= 0.88
     assert abs(theirs - ours) < 0.01

@@ -12,6 +12,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from notsodeep.arguments import flag, path as checked_path
+from notsodeep.arguments import count, flag, path as checked_path
 from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.fixed_points.exported import Exporting, How, Loop, Written, exporting
@@ -45,6 +46,7 @@ def to_onnx(
     example: Tensor | tuple[Tensor, ...] | None = None,
     how: How = Loop(),  # noqa: B008 (a frozen value)
     *,
+    samples: int = 1,
     check: bool = True,
 ) -> Path:
     """Write `module` as one ONNX file with all its weights: input "x", output "out", any number of samples.
@@ -65,6 +67,7 @@ def to_onnx(
         path: The file; an existing one is replaced once the new one is complete.
         example: Inputs of the module, raw rows if it knows its preprocessing: a tensor or a tuple of them, one row per sample.
             A DEQ or an ENN needs none.
+        samples: 0 where all rows are one problem, such as the nodes of a graph: the file takes as many as the example has.
         how: `Loop()`, a loop of plain steps that ends when every sample has converged, or `Steps(count)`.
         check: Run the file with ONNX Runtime on two numbers of samples, and compare it with the module in eval mode.
 
@@ -81,6 +84,7 @@ def to_onnx(
     if not isinstance(module, nn.Module):
         raise BadInput(f"to_onnx takes a torch module, got {type(module).__name__}: functions go into an nn.Module's forward.")
     inputs, dtype = _own_example(module) if example is None else _given_example(module, example)
+    inputs = replace(inputs, fixed=count(samples, "samples", least=0, most=1) == 0)
     size = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
     if size > _LARGEST:
         raise BadInput(
@@ -94,10 +98,10 @@ def to_onnx(
         fixed = RawRows(fixed, known, dtype)
         inputs = Example((fixed.raw_rows(inputs.tensors[0]),)) if example is None else inputs
     with _ONE_AT_A_TIME, exporting(how) as graph:
-        for count in inputs.sizes:
-            outputs, tried = _rehearsed(fixed, inputs.of_size(count), graph)
+        for size in inputs.sizes:
+            outputs, tried = _rehearsed(fixed, inputs.of_size(size), graph)
             if check:
-                require_converged(fixed, inputs.of_size(count), tried)
+                require_converged(fixed, inputs.of_size(size), tried)
 
         def write(to: Path) -> None:
             to.write_bytes(_exported(fixed, inputs, dtype, outputs, graph))
@@ -173,16 +177,17 @@ def _rehearsed(module: nn.Module, inputs: tuple[Tensor, ...], graph: Exporting) 
 
 
 def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: int, graph: Exporting) -> bytes:
-    n = torch.export.Dim("n")
+    free = None if inputs.fixed else tuple({0: torch.export.Dim("n")} for _ in inputs.tensors)
     with _quiet():
         try:
             program = torch.onnx.export(
                 module,
-                inputs.of_size(max(inputs.count, 2)),  # with a single sample, n would become a constant
+                # With a single sample, n would become a constant.
+                inputs.tensors if inputs.fixed else inputs.of_size(max(inputs.count, 2)),
                 dynamo=True,
                 input_names=inputs.names,
                 output_names=numbered("out", outputs),
-                dynamic_shapes=tuple({0: n} for _ in inputs.tensors),
+                dynamic_shapes=free,
                 custom_translation_table=translations(dtype),
                 verbose=False,
             )
@@ -190,7 +195,7 @@ def _exported(module: nn.Module, inputs: Example, dtype: torch.dtype, outputs: i
             raise BadInput(f"{described(module)} cannot be written as ONNX: {line(error)} {_remedy(error)}") from error
     assert program is not None
     proto = program.model_proto
-    if not all(given.type.tensor_type.shape.dim[0].dim_param for given in proto.graph.input):
+    if not inputs.fixed and not all(given.type.tensor_type.shape.dim[0].dim_param for given in proto.graph.input):
         raise BadInput(
             f"{described(module)} cannot be written as ONNX for any number of samples: on the way it became the constant "
             f"{inputs.count}. Take it from a shape, x.shape[0] or torch.zeros_like(x), not from len(x) or int(…).",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from notsodeep.arguments import shown
 from notsodeep.errors import BadInput, NoMatch, NotConverged, NotSoDeepError, NumericsWarning
 from notsodeep.fixed_points.exported import Loop, Steps, Written
 from notsodeep.fixed_points.plan import Plan
@@ -29,6 +30,8 @@ class Example:
     """Inputs of a module, each with one row per sample."""
 
     tensors: tuple[Tensor, ...]
+    fixed: bool = False
+    """whether all rows are one problem, of this size alone"""
 
     @staticmethod
     def of(given: object) -> Example:
@@ -36,6 +39,9 @@ class Example:
         tensors = (given,) if isinstance(given, Tensor) else given
         if not isinstance(tensors, tuple | list) or not tensors or not all(isinstance(t, Tensor) for t in tensors):
             raise BadInput(f"example must be an input of the module, a tensor or a tuple of them; got {given!r:.80}.")
+        unusual = [t for t in tensors if t.layout != torch.strided or t.is_quantized or t.is_meta]
+        if unusual:
+            raise BadInput(f"example must be ordinary tensors; got {shown(unusual[0])}: pass x.to_dense(), or x.dequantize().")
         shapes = [tuple(t.shape) for t in tensors]
         if any(not shape or 0 in shape or shape[0] != shapes[0][0] for shape in shapes):
             raise BadInput(f"The rows of all tensors of example must be the same samples; got {', '.join(map(str, shapes))}.")
@@ -47,7 +53,9 @@ class Example:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of samples to check: one, and all (or three)."""
+        """Numbers of samples to check: one, and all (or three); all alone where they are one problem."""
+        if self.fixed:
+            return (self.count,)
         return (1, self.count if self.count > 1 else 3)
 
     @property

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -13,13 +16,16 @@ from torch import Tensor, nn
 
 from notsodeep.activations.base import Activation
 from notsodeep.activations.mixed import Mixed, Units, kinds_of
+from notsodeep.arguments import path as checked_path
 from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput
 from notsodeep.models.export.activation_source import source_expression
+from notsodeep.runtime.files import write_whole
 from notsodeep.theory.architecture import Explicit, Implicit, Stacked
 
 if TYPE_CHECKING:
     from notsodeep.models.enn import ENN
+    from notsodeep.models.predictor import Predictor
 
 _COLUMNS = 116  # of a line of weights
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
@@ -60,19 +66,47 @@ def to_source(module: ENN) -> str:
         state |= {f"weights.{k}": weight.detach().cpu().contiguous() for k, weight in enumerate(module.effective_weights())}
         readout = module.readout.effective_weight()
         state |= {} if readout is None else {"readout.weight": readout.detach().cpu().contiguous()}
-    known = module.preprocessing
-    functions = [source_expression(phi).function(name, f"{phi}.") for phi, name in names.items()]
+    sizes = (module.in_features, *module.widths, *([] if module.out_features is None else [module.out_features]))
+    return program(module, Text(sizes, _formula(module), names, *_network(module, names)), state)
+
+
+@dataclass(frozen=True)
+class Text:
+    """The parts of a program that are of one kind of network."""
+
+    sizes: tuple[int, ...]
+    """features of a sample, units of each layer, outputs"""
+    formula: str
+    names: dict[Activation, str]
+    """the activations and their names"""
+    made: Sequence[str]
+    """the lines that make the weights"""
+    steps: Sequence[str]
+    """the lines that lead from x to the outputs"""
+
+
+def program(module: Predictor, text: Text, state: dict[str, Tensor]) -> str:
+    """The program that holds a network with the weights `state`, by their names there."""
+    known, dtype = module.preprocessing, next(iter(state.values())).dtype
+    functions = [source_expression(phi).function(name, f"{phi}.") for phi, name in text.names.items()]
     parts = [
-        _header(module),
+        _header(module, text),
         "import torch\n",
         *("\n" + function for function in functions),
-        _network(module, names) + ("" if known is None else _predict(known, module.weights[0].dtype)),
+        _class(text) + ("" if known is None else _predict(known, dtype)),
         _DECODE,
         _weights(state),
         *([] if known is None else [_preprocessing(known)]),
-        _program(module, state),
+        _main(module, text, dtype),
     ]
     return "\n".join(parts)
+
+
+def written(text: str, path: str | os.PathLike[str] | None) -> str:
+    """The text, which is also written to a file where one is named."""
+    if path is not None:
+        write_whole(checked_path(path), lambda to: to.write_text(text, encoding="utf-8"))
+    return text
 
 
 def _check_explicit(module: object) -> None:
@@ -93,24 +127,26 @@ def _names(layers: tuple[Units, ...]) -> dict[Activation, str]:
     return {phi: "sigma" if len(distinct) == 1 else f"sigma_{k}" for k, phi in enumerate(distinct, 1)}
 
 
-def _header(module: ENN) -> str:
+def _formula(module: ENN) -> str:
     bias = "" if module.biases is None else " + c_l"
     out = "x^(L)"
     if module.readout.weight is not None:
         out = "R x^(L)" + ("" if module.readout.bias is None else " + c")
+    return f"x^(l) = σ_l(W_l x^(l−1){bias})/√m_l for l = 1 … L,   out = {out};   m_l is the width of layer l."
+
+
+def _header(module: Predictor, program: Text) -> str:
     try:
         by = f"notsodeep {version('notsodeep')}"
     except PackageNotFoundError:
         by = "notsodeep"
-    widths = " → ".join(map(str, (module.in_features, *module.widths)))
-    ends = "" if module.out_features is None else f" → {module.out_features}"
     rows = f"x of shape (n, {module.in_features})"
     if module.preprocessing is not None:
         rows += ", centred and scaled;\n# its method `predict` takes raw rows, (n, p), a tensor or lists of numbers"
     text = textwrap.dedent(f"""\
-        # A feed-forward network ({widths}{ends}), written by {by}. It needs torch and nothing else.
+        # A feed-forward network ({" → ".join(map(str, program.sizes))}), written by {by}. It needs torch and nothing else.
         #
-        #     x^(l) = σ_l(W_l x^(l−1){bias})/√m_l for l = 1 … L,   out = {out};   m_l is the width of layer l.
+        #     {program.formula}
         #
         # `load()` gives the network with its weights, a torch.nn.Module that takes <rows>.
         """)
@@ -146,7 +182,8 @@ def _preprocessing(known: Preprocessing) -> str:
     return "".join(f"\n{line}\n" for line in lines)
 
 
-def _network(module: ENN, names: dict[Activation, str]) -> str:
+def _network(module: ENN, names: dict[Activation, str]) -> tuple[list[str], list[str]]:
+    """The lines that make the weights, and those of `forward`."""
     made = ["self.weights = torch.nn.ParameterList(", *_listed(module.weights), ")"]
     if module.biases is not None:
         made += ["self.biases = torch.nn.ParameterList(", *_listed(module.biases), ")"]
@@ -154,7 +191,7 @@ def _network(module: ENN, names: dict[Activation, str]) -> str:
     if readout.weight is not None:
         entries = [("weight", readout.weight), ("bias", readout.bias)]
         made += ["self.readout = torch.nn.ParameterDict(", "    {"]
-        made += [f'        "{name}": {_empty(p)},' for name, p in entries if p is not None]
+        made += [f'        "{name}": {zeros(p)},' for name, p in entries if p is not None]
         made += ["    }", ")"]
         weight, bias = ', self.readout["weight"]', "" if readout.bias is None else ', self.readout["bias"]'
     steps = []
@@ -163,12 +200,22 @@ def _network(module: ENN, names: dict[Activation, str]) -> str:
         steps.append(f"h = torch.nn.functional.linear(x, self.weights[{layer}]{shift})")
         steps += _activated(sigma, width, names)
     steps.append(f"return torch.nn.functional.linear(x{weight}{bias})" if weight else "return x")
-    indented = ("\n".join(f"        {line}" for line in lines) for lines in (made, steps))
-    init, forward = indented
-    ends = module.widths[-1] if module.out_features is None else module.out_features
-    return (
-        f'\nclass Network(torch.nn.Module):\n    """(n, {module.in_features}) to (n, {ends}); all weights 0 until they are '
-        f'loaded."""\n\n    def __init__(self):\n        super().__init__()\n{init}\n\n    def forward(self, x):\n{forward}\n'
+    return made, steps
+
+
+def _class(text: Text) -> str:
+    init, forward = ("\n".join(f"        {line}" for line in lines) for lines in (text.made, text.steps))
+    shapes = f"(n, {text.sizes[0]}) to (n, {text.sizes[-1]})"
+    return "\n".join(
+        [
+            "\nclass Network(torch.nn.Module):",
+            f'    """{shapes}; all weights 0 until they are loaded."""',
+            "\n    def __init__(self):\n        super().__init__()",
+            init,
+            "\n    def forward(self, x):",
+            forward,
+            "",
+        ]
     )
 
 
@@ -193,13 +240,14 @@ def _activated(layer: Units, width: int, names: dict[Activation, str]) -> list[s
     ]
 
 
-def _empty(parameter: Tensor) -> str:
+def zeros(parameter: Tensor) -> str:
+    """The text of a parameter of this shape and dtype."""
     shape = ", ".join(map(str, parameter.shape))
     return f"torch.nn.Parameter(torch.zeros({shape}, dtype={parameter.dtype}))"
 
 
 def _listed(parameters: nn.ParameterList) -> list[str]:
-    return ["    [", *(f"        {_empty(p)}," for p in parameters), "    ]"]
+    return ["    [", *(f"        {zeros(p)}," for p in parameters), "    ]"]
 
 
 def _weights(state: dict[str, Tensor]) -> str:
@@ -217,17 +265,15 @@ def _stored(tensor: Tensor) -> str:
 
 
 @torch.no_grad()
-def _program(module: ENN, state: dict[str, Tensor]) -> str:
-    weight = state["weights.0"]
-    x = torch.linspace(-1.0, 1.0, module.in_features, dtype=torch.float64).to(module.weights[0])[None]
+def _main(module: Predictor, text: Text, dtype: torch.dtype) -> str:
+    x = torch.linspace(-1.0, 1.0, module.in_features, dtype=torch.float64).to(next(module.parameters()))[None]
     norm = float(module(x).double().norm())
-    ends = module.widths[-1] if module.out_features is None else module.out_features
     return textwrap.dedent(f"""\
 
         if __name__ == "__main__":
             with torch.no_grad():
-                x = torch.linspace(-1.0, 1.0, {module.in_features}, dtype=torch.float64).to({weight.dtype})
+                x = torch.linspace(-1.0, 1.0, {module.in_features}, dtype=torch.float64).to({dtype})
                 norm = float(load()(x[None]).double().norm())
-            print(f"(n, {module.in_features}) -> (n, {ends}), norm of the output at linspace(-1, 1): {{norm:.6g}}; "
+            print(f"(n, {module.in_features}) -> (n, {text.sizes[-1]}), norm of the output at linspace(-1, 1): {{norm:.6g}}; "
                   "when it was written: {norm:.6g}")
         """)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from notsodeep import activations
 from notsodeep.activations import Activation, Custom, Mixed, custom
+from notsodeep.arguments import count
 from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, UnrolledAdjoint
@@ -20,6 +21,7 @@ from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
 from notsodeep.fixed_points.splitting import ForwardBackward, PeacemanRachford
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
+from notsodeep.models.unrolled import DenseResponse, Unrolled
 from notsodeep.runtime.json_values import from_record, made, to_record
 from notsodeep.theory.architecture import Explicit, Implicit, Stacked
 
@@ -40,12 +42,24 @@ _KINDS: dict[str, Callable[..., Any]] = {
 }
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 # May differ between modules whose weights fit each other.
+_MOST_STEPS = 10_000  # of an unrolled DEQ
 _FREE = ("plan", "adjoint", "frozen", "changed")
 
 
 def describe(module: nn.Module) -> Record:
-    """The record of a DEQ or an ENN; for any other module, the classes of its parts."""
+    """The record of a DEQ, an ENN or an unrolled DEQ; for any other module, the classes of its parts."""
     bias: object
+    if isinstance(module, Unrolled) and isinstance(module.model, DEQ):
+        return {
+            "kind": "Unrolled",
+            "model": describe(module.model),
+            "steps": module.steps,
+            "damping": module.damping,
+            "learnt": module.shifts is not None,
+            "response": module.response is not None,
+            "resolvent": module.resolvent is not None,
+            "frozen": _frozen(module),
+        }
     if isinstance(module, DEQ):
         weight, bias = module.B, module.bias
         own = {
@@ -72,7 +86,11 @@ def describe(module: nn.Module) -> Record:
         "dtype": str(weight.dtype).removeprefix("torch."),
         **own,
     }
-    return record | {"frozen": [name for name, weight in module.named_parameters() if not weight.requires_grad]}
+    return record | {"frozen": _frozen(module)}
+
+
+def _frozen(module: nn.Module) -> list[str]:
+    return [name for name, weight in module.named_parameters() if not weight.requires_grad]
 
 
 def preprocessing_of(module: nn.Module) -> Record:
@@ -81,10 +99,12 @@ def preprocessing_of(module: nn.Module) -> Record:
     return {"preprocessing": known.to_record()} if isinstance(known, Preprocessing) else {}
 
 
-def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
+def build(record: Record, functions: Functions | None = None) -> DEQ | ENN | Unrolled:
     """The module of a record, on the meta device: a file's claim about its size costs no memory."""
-    if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN"):
-        raise BadInput(f"The record is of {_kind(record)}; only a DEQ or an ENN can be built from one.")
+    if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN", "Unrolled"):
+        raise BadInput(f"The record is of {_kind(record)}; only a DEQ, an ENN or an unrolled DEQ can be built from one.")
+    if record["kind"] == "Unrolled":
+        return _unrolled(record, build(record.get("model", {}), functions))
     kinds = _KINDS | {"Custom": _finder(functions or {})}
     names = {key: record.get(key, []) for key in ("changed", "frozen")}
     parts = {key: from_record(part, kinds) for key, part in record.items() if key not in names}
@@ -98,15 +118,37 @@ def build(record: Record, functions: Functions | None = None) -> DEQ | ENN:
             raise BadInput(f"DEQ cannot be made with plan = {plan!r:.60}.")
         parts |= {field.name: getattr(plan, field.name) for field in fields(Plan)}
     module: DEQ | ENN = made(DEQ if kind == "DEQ" else ENN, kind, parts)
-    weights = dict(module.named_parameters())
-    for given in names.values():
-        if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
-            raise BadInput(f"{kind} has no weights {given!r:.60}.")
-    for name in names["frozen"]:
-        if name not in weights:
-            raise BadInput(f"{kind} has no weights {name!r:.60}.")
-        weights[name].requires_grad_(False)
+    if not isinstance(names["changed"], list) or not all(isinstance(name, str) for name in names["changed"]):
+        raise BadInput(f"{kind} has no weights {names['changed']!r:.60}.")
+    _freeze(module, names["frozen"])
     return module
+
+
+def _unrolled(record: Record, model: nn.Module) -> Unrolled:
+    damping = record.get("damping")
+    flags = [record.get(name, False) for name in ("learnt", "response", "resolvent")]
+    usual = isinstance(damping, float) and 0.0 < damping <= 1.0 and all(isinstance(flag, bool) for flag in flags)
+    if not isinstance(model, DEQ) or not usual:
+        raise BadInput(
+            f"Unrolled cannot be made of a {type(model).__name__} with damping = {damping!r:.60} and learnt, response, "
+            f"resolvent = {flags!r:.60}."
+        )
+    steps = count(record.get("steps"), "steps", least=0, most=_MOST_STEPS)
+    unit = torch.empty(model.width, dtype=model.B.dtype, device="meta")
+    dense = [DenseResponse(torch.empty_like(model.A), unit.clone()) if there else None for there in flags[1:]]
+    made = Unrolled(model, steps, damping, [unit] if flags[0] else None, *dense)
+    _freeze(made, record.get("frozen", []))
+    return made
+
+
+def _freeze(module: nn.Module, names: Any) -> None:
+    weights = dict(module.named_parameters())
+    if not isinstance(names, list):
+        raise BadInput(f"{type(module).__name__} has no weights {names!r:.60}.")
+    for name in names:
+        if not isinstance(name, str) or name not in weights:
+            raise BadInput(f"{type(module).__name__} has no weights {name!r:.60}.")
+        weights[name].requires_grad_(False)
 
 
 def differences(theirs: Record, ours: Record) -> list[str]:

@@ -24,6 +24,7 @@ from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.files.description import Functions, Record, build, describe, differences, preprocessing_of
+from notsodeep.models.unrolled import Unrolled
 from notsodeep.runtime.files import write_whole
 
 TRAINING = "training/"  # prefix of the tensors that a checkpoint holds besides the weights
@@ -32,8 +33,8 @@ _FORMAT = 1
 _RECORD, _SUM = "notsodeep", "sha256"
 
 
-def save(module: DEQ | ENN, path: str | Path) -> Path:
-    """Write a DEQ or an ENN, its weights, its preprocessing and all that is needed to build it again, as one safetensors file.
+def save(module: DEQ | ENN | Unrolled, path: str | Path) -> Path:
+    """Write a DEQ, an ENN or an unrolled DEQ as one safetensors file: its weights, its preprocessing, all that builds it again.
 
     The weights have the names of `state_dict`, so other programs can read them; the rest is JSON in the file's metadata. A file
     holds no code: an activation that is your own function is stored by its name, and `load` asks for the function.
@@ -46,16 +47,20 @@ def save(module: DEQ | ENN, path: str | Path) -> Path:
         The path.
 
     Raises:
-        BadInput: `module` is neither a DEQ nor an ENN, or two of its own activations have the same name.
+        BadInput: `module` is none of these, or two of its own activations have the same name.
     """
-    if not isinstance(module, DEQ | ENN):
+    if not isinstance(module, DEQ | ENN | Unrolled) or (isinstance(module, Unrolled) and not isinstance(module.model, DEQ)):
+        inside = f" of a {type(module.model).__name__}" if isinstance(module, Unrolled) else ""
         raise BadInput(
-            f"save writes a DEQ or an ENN, got {type(module).__name__}; of a larger model, save its parts, or its state_dict."
+            f"save writes a DEQ, an ENN or an unrolled DEQ, got {type(module).__name__}{inside}; of a larger model, save its "
+            "parts, or its state_dict."
         )
     return write_tensors(path, module.state_dict(), {"module": describe(module), **preprocessing_of(module)})
 
 
-def load(path: str | Path, functions: Functions | None = None, device: torch.device | str | None = None) -> DEQ | ENN:
+def load(
+    path: str | Path, functions: Functions | None = None, device: torch.device | str | None = None
+) -> DEQ | ENN | Unrolled:
     """The network that `save` wrote, or that a checkpoint of `fit` holds.
 
     Args:
@@ -84,8 +89,12 @@ def load(path: str | Path, functions: Functions | None = None, device: torch.dev
     weights = network_weights(stored)
     check_same_weights(weights, module, path)
     module.load_state_dict(weights, assign=True)
-    if isinstance(module, DEQ):
-        module.mark_changed(record.get("changed", ()))
+    deq, its = (module.model, record["model"]) if isinstance(module, Unrolled) else (module, record)
+    if isinstance(deq, DEQ):
+        try:
+            deq.mark_changed(its.get("changed", ()))
+        except BadInput as error:
+            raise BadInput(f"{str(path)!r}: {error}") from error
     return module if where is None else module.to(where)
 
 

@@ -61,12 +61,18 @@ def usual_loss(out: Tensor, y: Tensor) -> Tensor:
 
 
 def score(outputs: Tensor, y: Tensor) -> float:
-    """Score of outputs (n, K): accuracy for classes y (n,), R² for real numbers y (n, K)."""
+    """Score of outputs (n, K): accuracy for classes y (n,), R² for real numbers y (n, K), the mean of those of the columns."""
     if not y.is_floating_point():
         return float((outputs.argmax(1) == y.to(outputs.device)).double().mean())
     wanted = regression_targets(y, outputs.shape[1]).to(outputs.device, torch.float64)
-    missed, spread = (outputs.double() - wanted).square().mean(), (wanted - wanted.mean(0)).square().mean()
-    return float(1.0 - missed / spread)
+    missed, squares = (outputs.double() - wanted).square().mean(0), spread(wanted)
+    return float((1.0 - missed / squares).mean())
+
+
+def spread(numbers: Tensor) -> Tensor:
+    """The mean square of numbers (…, K) about their mean sample, of each column, and at least 1e-6 of the largest."""
+    columns = (numbers - numbers.mean(0)).square().flatten(0, -2).mean(0)
+    return columns.clamp(min=max(1e-6 * float(columns.max()), torch.finfo(numbers.dtype).tiny))
 
 
 def measure(y: Tensor) -> str:

@@ -1,0 +1,5 @@
+"""`python -m notsodeep`."""
+
+from notsodeep.cli import main
+
+main()
