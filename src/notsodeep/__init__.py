@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from notsodeep.models.training.fit import fit as fit
     from notsodeep.models.training.readout import fit_readout as fit_readout
     from notsodeep.theory.architecture import Explicit as Explicit, Implicit as Implicit
+    from notsodeep.theory.convolution import Convolutional as Convolutional
     from notsodeep.theory.mixture import GaussianMixture as GaussianMixture
     from notsodeep.theory.scalars import scalars as scalars
     from notsodeep.theory.statistics import MixtureStatistics as MixtureStatistics, tau0 as tau0

@@ -4,7 +4,7 @@ Axes, one letter each, the same in every docstring:
 
     n  samples (rows)        p  features            K  classes
     L  hidden layers         m  width of a layer    r  rank of a low-rank factor
-    q  quadrature nodes      k  Hermite degree
+    q  quadrature nodes      k  Hermite degree      s  positions of an image
 
 Samples are rows: ``x`` is (n, p), the transpose of the papers' X. Every check returns what it checked, ready for use, or raises
 `BadInput`; a function named ``check_…`` returns nothing.
@@ -45,11 +45,33 @@ def samples(x: Array, name: str = "x", products: torch.dtype = torch.float64) ->
     n, p = tensor.shape
     if n == 0 or p == 0:
         raise BadInput(f"{name} is empty: shape {(n, p)}; at least one sample of one feature is needed.")
+    _check_entries(tensor, name, p, products)
+    return tensor
+
+
+def images(x: Array, name: str = "x") -> Tensor:
+    """`x` as an (n, channels, length) or (n, channels, height, width) float tensor; errors name the wrong samples."""
+    tensor = _tensor(x, name)
+    shape = tuple(tensor.shape)
+    if tensor.ndim not in (3, 4):
+        raise BadInput(
+            f"{name} has shape {shape}; expected images (n, channels, height, width) or signals (n, channels, length): for rows "
+            "of pixels x.reshape(n, channels, height, width)."
+        )
+    if tensor.numel() == 0:
+        raise BadInput(f"{name} is empty: shape {shape}; at least one sample, channel and position is needed.")
+    _check_entries(tensor, name, tensor[0].numel(), torch.float64)
+    return tensor
+
+
+def _check_entries(tensor: Tensor, name: str, p: int, products: torch.dtype) -> None:
+    """Raise BadInput unless all numbers are finite, and inner products of p of them in the dtype `products`."""
     smallest, largest = (float(end) for end in tensor.aminmax())  # NaN if there is one
     if not (math.isfinite(smallest) and math.isfinite(largest)):
-        rows = torch.nonzero(~torch.isfinite(tensor).all(dim=1)).flatten().tolist()
+        rows = torch.nonzero(~torch.isfinite(tensor).flatten(1).all(dim=1)).flatten().tolist()
         raise BadInput(
-            f"{name} holds NaN or infinity in {len(rows)} of {n} rows (row {first_few(rows)}); drop or fill these rows first.",
+            f"{name} holds NaN or infinity in {len(rows)} of {len(tensor)} rows (row {first_few(rows)}); drop or fill these "
+            "rows first.",
             rows=rows,
         )
     largest = max(-smallest, largest)
@@ -63,7 +85,6 @@ def samples(x: Array, name: str = "x", products: torch.dtype = torch.float64) ->
             f"The largest entry of {name} is {largest:.1e}, and products of {p} such leave the range of {_name(products)}. "
             "Rescale the data, or give them in float64."
         )
-    return tensor
 
 
 def real(x: Any, name: str, shape: tuple[int | None, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:

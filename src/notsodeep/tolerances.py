@@ -35,6 +35,15 @@ MESH_RTOL = 1e-13
 STEEP_RTOL = 1e-9
 """What φ'² may integrate to next to a place where φ' has no bound, on what no panel covers, before that is said."""
 
+PATCH_RTOL = 1e-13
+"""Residual of an equation of patches, relative to the size of its solution, at which it counts as solved."""
+
+FUSED_PATCH = {"float64": 1e-13, "float32": 5e-7}
+"""The same for compiled loops, by the dtype they work in."""
+
+FUSED_PATCH_TRUNCATION = 1e-9
+"""What a series of compiled loops may miss of E[φ'²] in float64, at positions where two patches agree: images have many such."""
+
 COLLINEAR = 4e-15
 """1 − |ρ| below which two unit vectors in float64 count as parallel."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,13 +10,15 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import norm
-from notsodeep.arrays import Array, check_range, samples, unwritten
-from notsodeep.errors import BadInput, NotContractive, warn
+from notsodeep.arrays import Array, check_range, images, samples, unwritten
+from notsodeep.errors import BadInput, NotContractive
 from notsodeep.kernels.exact.compiled.engine import Engine, engine_for
-from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, PairKernels, Pairs
+from notsodeep.kernels.exact.images.prepared import PreparedImages, prepare_images
+from notsodeep.kernels.exact.pairs import ExplicitPairs, ImplicitPairs, Pairs
+from notsodeep.kernels.exact.refusals import check_tangent, no_equilibrium, warn_of_implicit
 from notsodeep.kernels.exact.tiles import fill, on_diagonal
-from notsodeep.theory.admissible import follows, largest_var_a
 from notsodeep.theory.architecture import Explicit, Implicit, Network
+from notsodeep.theory.convolution import Convolutional
 from notsodeep.theory.statistics import root_mean_square, squared_norms
 
 
@@ -77,6 +78,11 @@ class Prepared:
             return False
         return output.stride() == first.stride() and output.stride(1) == 1
 
+    def diagonal(self, kernel: str) -> Tensor:
+        """The kernel of every sample of the rows with itself, (n,)."""
+        exact: Tensor = getattr(self.equation.diagonal(slice(len(self.rows))), kernel)
+        return exact.to(self.rows)
+
     def _plain_tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[Tensor, ...]:
         n = len(self.rows)
         shifted = right if self.symmetric else slice(n + right.start, n + right.stop)
@@ -100,17 +106,22 @@ def prepare(
     tangent: bool = True,
     fused: bool = True,
     eager: bool = False,
-) -> Prepared:
+) -> Prepared | PreparedImages:
     """The O(n) part of a kernel: variances, moments and coefficients of every sample.
 
     Args:
-        net: An `Implicit` or an `Explicit` network.
-        x: Samples (n, p).
+        net: An `Implicit` or an `Explicit` network, or a `Convolutional` one.
+        x: Samples (n, p), or images.
         x2: Other samples; x itself by default.
         tau0: The norm at which a DEQ is centred; that of x by default.
         tangent: Whether a network without a tangent kernel is an error.
         fused, eager: As in `Prepared`.
     """
+    if isinstance(net, Convolutional):
+        given, others = images(x), None if x2 is None else images(x2, "x2")
+        if given[0, 0].numel() > 1 or net.patches(given.shape[2:]).size > 1:
+            return prepare_images(net, given, others, tau0, tangent=tangent)
+        net, x, x2 = net.net, given.flatten(1), None if others is None else others.flatten(1)
     rows = samples(x)
     columns = rows if x2 is None else samples(x2, "x2").to(rows)
     check_features(rows, columns)
@@ -159,42 +170,6 @@ def equation_of_norms(
         if not net.centre:
             raise
         # The bound in `error` holds for the present offset, which is another one for every σ_a².
-        bound = largest_var_a(net, norms2, tau0, tangent)
-        raise NotContractive(
-            f"{net} has no equilibrium on this data: the variance of its features grows without end. {_remedy(net, bound)}",
-            **{**error.data, "largest_var_a": bound},
-        ) from None
-    net.warn_unless_contractive()
-    if equation.several_roots:
-        power = net.var_a * float(equation.moments.q.max())
-        warn(
-            f"σ_a² E[φ'²(τξ)] = {power:.4g} ≥ 1 for {net}: inputs that differ by however little drift apart on the way to the "
-            f"equilibrium, so the conjugate kernel jumps between equal and nearly equal samples. Lower var_a for a smooth one."
-        )
+        raise no_equilibrium(net, norms2, tau0, tangent, error.data) from None
+    warn_of_implicit(net, float(equation.moments.q.max()))
     return equation
-
-
-def check_tangent(net: Network, diagonal: PairKernels, norms2: Tensor | None = None, tau0: float | None = None) -> None:
-    """Raise where a gradient is infinite: a jump of φ, or σ_a² E[φ'²] ≥ 1. With `norms2` the remedy holds for these samples."""
-    slope = float(diagonal.slope.max())
-    if slope == math.inf or not bool(torch.isfinite(diagonal.tangent).all()):
-        raise BadInput(
-            f"{net} has no tangent kernel, only a conjugate one: φ jumps or is infinitely steep, so that E[φ'²] = ∞."
-        )
-    if isinstance(net, Implicit) and net.var_a * slope >= 1.0:
-        bound = 1.0 / slope if norms2 is None else largest_var_a(net, norms2, tau0, tangent=True)
-        raise NotContractive(
-            f"The tangent kernel of {net} does not exist: σ_a² E[φ'²(τξ)] = {net.var_a * slope:.4g} ≥ 1 on this data, so a "
-            f"gradient grows at every step towards the equilibrium. {_remedy(net, bound)}",
-            left=net.var_a * slope,
-            right=1.0,
-            largest_var_a=bound,
-        )
-
-
-def _remedy(net: Implicit, bound: float) -> str:
-    if bound == 0.0:
-        return "No var_a works: scale the data down, or take another activation."
-    digits = 3 - math.floor(math.log10(bound))
-    below = math.floor(bound * 10.0**digits) / 10.0**digits  # rounded down, so that it works
-    return f"Take var_a = {below:.4g} or less (with var_b = {'1 − var_a' if follows(net) else f'{net.var_b:g}'})."

@@ -16,6 +16,7 @@ from notsodeep.activations import Activation, Cos, Rectifier, Sin
 from notsodeep.activations.mixed import Units, kinds_of
 from notsodeep.activations.wrappers import affine_parts
 from notsodeep.gaussian import Moments, Rows, rows
+from notsodeep.kernels.exact.images.pairs import ExplicitImages, ImplicitImages
 from notsodeep.kernels.exact.pairs import ExplicitPairs, Pairs
 from notsodeep.tolerances import FUSED_CAP, FUSED_HALLEY, FUSED_NEWTON, FUSED_TRUNCATION
 
@@ -149,23 +150,29 @@ class PairLaw:
         return self.tau.reciprocal()
 
 
-def pair_laws(equation: Pairs, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
-    """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe."""
-    if isinstance(equation, ExplicitPairs):
+def pair_laws(
+    equation: Pairs | ImplicitImages | ExplicitImages, dtype: torch.dtype, truncation: float | None = None
+) -> tuple[PairLaw, ...] | None:
+    """The law of a DEQ, or those of the layers of an explicit network; None where one is not safe. A series may miss
+    `truncation`, by default what is round-off in `dtype`."""
+    missed = truncation or FUSED_TRUNCATION[_name(dtype)]
+    if isinstance(equation, ExplicitPairs | ExplicitImages):
         parts = zip(equation.net.layers, equation.rows, equation.moments, strict=True)
-        found = [_layer_law(units, samples, moments, dtype) for units, samples, moments in parts]
+        found = [_layer_law(units, samples, moments, dtype, missed) for units, samples, moments in parts]
         first, *gains = (gain**2 for gain in equation.net.gains)
         found = [law and replace(law, gain=gain, start=first) for law, gain in zip(found, gains, strict=True)]
     elif equation.several_roots:
         return None
     else:
         net = equation.net
-        found = [_law(net.phi, equation.rows, equation.moments, (net.var_a, net.var_b), dtype)]
+        found = [_law(net.phi, equation.rows, equation.moments, (net.var_a, net.var_b), dtype, missed)]
     laws = tuple(law for law in found if law is not None)
     return laws if len(laws) == len(found) else None
 
 
-def _layer_law(units: Units, samples: list[Rows], moments: list[Moments], dtype: torch.dtype) -> PairLaw | None:
+def _layer_law(
+    units: Units, samples: list[Rows], moments: list[Moments], dtype: torch.dtype, truncation: float
+) -> PairLaw | None:
     """The law of a layer: of several kinds of units the mean of theirs, all rectifiers or all series in one power of ρ."""
     kinds, odd = kinds_of(units), None
     cores = [affine_parts(kind)[0] for kind in kinds]
@@ -174,7 +181,7 @@ def _layer_law(units: Units, samples: list[Rows], moments: list[Moments], dtype:
         samples = [one if one.coefficients is not None else rows(core, one.tau, series=True) for core, one in known]
         odd = all(_is_odd(one) for one in samples)
     parts = zip(kinds, samples, moments, strict=True)
-    laws = [_law(kind, one, at, (0.0, 1.0), dtype, odd) for kind, one, at in parts]
+    laws = [_law(kind, one, at, (0.0, 1.0), dtype, truncation, odd) for kind, one, at in parts]
     safe = [law for law in laws if law is not None]
     return None if len(safe) < len(laws) else _mean_law(safe)
 
@@ -195,7 +202,13 @@ def _mean_law(laws: list[PairLaw]) -> PairLaw:
 
 
 def _law(
-    phi: Activation, samples: Rows, at: Moments, variances: tuple[float, float], dtype: torch.dtype, odd: bool | None = None
+    phi: Activation,
+    samples: Rows,
+    at: Moments,
+    variances: tuple[float, float],
+    dtype: torch.dtype,
+    truncation: float,
+    odd: bool | None = None,
 ) -> PairLaw | None:
     """None where it is not safe: a jump of φ, many waves, hardly any variation, or very different norms. A rectifier whose
     `samples` have coefficients is taken as its series; `odd` says whether a series goes in powers of ρ², if φ does not."""
@@ -208,14 +221,14 @@ def _law(
     flat = at.variance < _FLAT * (factor * samples.mean).square()
     if samples.coefficients is None and bool(flat.any()):
         return None
-    name = str(dtype).removeprefix("torch.")
+    name = _name(dtype)
     stride, form, tol = 0, (0.0, 0.0), FUSED_HALLEY[name]
     if isinstance(core, Rectifier) and samples.coefficients is None:
         form = (factor**2 * core.alpha**2, factor**2 * 2.0 / math.pi * core.beta**2)
         limits, coefficients = tau.new_tensor([FUSED_CAP[name]]), tau.new_zeros(1, len(tau))
     else:
         series = samples if samples.coefficients is not None else rows(core, tau, series=True)
-        stride, limits, coefficients = _series(series, factor, FUSED_TRUNCATION[name], odd)
+        stride, limits, coefficients = _series(series, factor, truncation, odd)
         tol = FUSED_NEWTON[name]
     parts = [part.to(dtype).contiguous() for part in (limits, tau, at.mean[None], coefficients)]
     return PairLaw(*variances, stride, form, tol, parts[0], parts[1], parts[2], parts[3])
@@ -238,3 +251,7 @@ def _series(series: Rows, factor: float, truncation: float, odd: bool | None) ->
 def _is_odd(series: Rows) -> bool:
     assert series.coefficients is not None
     return not bool(series.coefficients[..., ::2].any())
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

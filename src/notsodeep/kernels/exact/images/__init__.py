@@ -1,0 +1,1 @@
+"""Exact kernels of convolutional networks."""
