@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from notsodeep.matching.design import design as design
     from notsodeep.models import training as training
     from notsodeep.models.compiler.compile import compile_deq as compile_deq
+    from notsodeep.models.convolutional import ConvDEQ as ConvDEQ, ConvENN as ConvENN
     from notsodeep.models.deq import DEQ as DEQ
     from notsodeep.models.enn import ENN as ENN
     from notsodeep.models.files.save import load as load, save as save

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 
 from notsodeep.arguments import count
-from notsodeep.arrays import Array, check_memory, like, samples
+from notsodeep.arrays import Array, check_memory, images, like, samples
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import ImplicitAdjoint
+from notsodeep.theory.convolution import Convolutional
 
 _BLOCK_BYTES = 1 << 28
 
@@ -39,8 +40,8 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     Σ_k ⟨∂z_k(x_i), ∂z_k(x_j)⟩.
 
     Args:
-        module: A `DEQ` or an `ENN`.
-        x: Samples (n, p).
+        module: A `DEQ` or an `ENN`, or a `ConvDEQ` or a `ConvENN`.
+        x: Samples (n, p), or images.
         block_bytes: Memory for gradients, which are held in two blocks of half that size.
 
     Returns:
@@ -56,7 +57,7 @@ def empirical_kernels(module: nn.Module, x: Array, block_bytes: int = _BLOCK_BYT
     if not weights:
         raise BadInput("Every weight of this network is frozen, so it has no tangent kernel; unfreeze some.")
     first, block_bytes = next(iter(weights.values())), count(block_bytes, "block_bytes")
-    rows = samples(x).to(first)
+    rows = (images(x) if isinstance(getattr(module, "images", None), Convolutional) else samples(x)).to(first)
     what = f"A pair of {len(rows)} × {len(rows)} kernels"
     check_memory((2 * len(rows), len(rows)), rows.dtype, rows.device, "fewer samples", what)
     with torch.no_grad():
@@ -109,7 +110,8 @@ def _gradients(module: nn.Module, weights: dict[str, nn.Parameter]) -> Callable[
     values = {name: p.detach() for name, p in weights.items()}
 
     def one(sample: Tensor, k: int) -> Tensor:
-        out, pull = vjp(lambda w: functional_call(module, w, (sample,))[k], values)[:2]
+        alone = sample[None] if sample.ndim > 1 else sample  # an image needs the axis of samples
+        out, pull = vjp(lambda w: functional_call(module, w, (alone,))[..., k].sum(), values)[:2]
         (gradient,) = pull(torch.ones_like(out))
         return torch.cat([gradient[name].flatten() for name in values])
 

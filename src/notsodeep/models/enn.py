@@ -101,7 +101,7 @@ class ENN(Predictor):
 
     def effective_weights(self) -> list[Tensor]:
         """g_l W_l of each hidden layer; the weights of a frozen layer as they are."""
-        return [_gained(weight, gain) for weight, gain in zip(self.weights, self.net.gains, strict=False)]
+        return [gained(weight, gain) for weight, gain in zip(self.weights, self.net.gains, strict=False)]
 
     def flops(self) -> int:
         """Multiplications and additions of the matrix products per sample."""
@@ -169,7 +169,7 @@ class Readout(nn.Module):
 
     def effective_weight(self) -> Tensor | None:
         """g R; None without a readout."""
-        return None if self.weight is None else _gained(self.weight, self.gain)
+        return None if self.weight is None else gained(self.weight, self.gain)
 
     @torch.no_grad()
     def assign(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -186,13 +186,13 @@ class Readout(nn.Module):
         return "none" if self.weight is None else f"{tuple(self.weight.shape)}, bias={self.bias is not None}"
 
 
-def _gained(weight: Tensor, gain: float) -> Tensor:
+def gained(weight: Tensor, gain: float) -> Tensor:
     """gain·weight; the weights of a frozen layer, of gain 0, as they are."""
     return weight if gain in (0.0, 1.0) else gain * weight
 
 
 def _without(gain: float, weight: Tensor) -> Tensor:
-    """The parameter of which `_gained` makes `weight`."""
+    """The parameter of which `gained` makes `weight`."""
     return weight if gain in (0.0, 1.0) else weight / gain
 
 
