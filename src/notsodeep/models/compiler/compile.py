@@ -123,7 +123,8 @@ def compile_deq(
         model: A DEQ, or any module with one fixed point.
         x: Samples, (n, …); raw rows too, if a DEQ knows its preprocessing, which the network then has as well.
         y: Classes (n,), or real numbers (n,) or (n, K), to compare scores on.
-        keep: The share of the DEQ's answers to keep; where its outputs are numbers, of their variance.
+        keep: The share of the DEQ's answers to keep, surely: with a standard deviation to spare, so that 99 % takes 99 samples to
+            judge by or more. Where its outputs are numbers, the share of their variance.
         budget: Seconds for all trainings together; each ends sooner where it no longer helps. 0 for none.
         test: (x, y) of samples that the DEQ was not trained on, to judge by instead of the held-out ones; y may be None.
         layer: The part of a module, or its name, that finds the fixed point by means of its own.

@@ -25,6 +25,7 @@ _LEGEND = (
     "Explicit twin: a network with the DEQ's kernel. Distilled, learnt: trained on the DEQ's outputs. Time up: still learning."
 )
 _R2_MARGIN = 0.003
+_ROUNDING = 1e-9
 _ROUNDED_UP = 1.005  # what is not 1 in three figures
 
 
@@ -156,8 +157,11 @@ class Frontier:
         return min(enough, key=lambda way: (not way.portable, way.mflop, -way.kept, way.seconds))
 
     def keeps(self, way: Way) -> bool:
-        """Whether it keeps enough, with one standard error to spare; see `surely`."""
-        return way is self.ways[0] or surely(way.kept, way.agreement is not None, self.samples) >= self.keep
+        """Whether it surely keeps enough; see `surely`. The DEQ itself always does."""
+        return way is self.ways[0] or self._surely(way) >= self.keep
+
+    def _surely(self, way: Way) -> float:
+        return surely(way.kept, way.agreement is not None, self.samples)
 
     @property
     def chosen(self) -> Way:
@@ -199,7 +203,7 @@ class Frontier:
         if not cheaper:
             return ""
         near = max(cheaper, key=lambda other: other.kept)
-        few = ", less than a standard error more" if near.kept >= self.keep else ""
+        few = f" here, surely {_share(self._surely(near))}" if near.kept >= self.keep else ""
         return f" ({near.name}: {_share(near.kept)}{few})"
 
     def _remarks(self) -> list[str]:
@@ -213,8 +217,12 @@ class Frontier:
             remarks.append(
                 "If the DEQ was trained on these samples too, they flatter it, and all that copies it: test= takes others."
             )
-        if self.ways[0].agreement is not None and 1e-9 < 1.0 - self.samples * (1.0 - self.keep) < 1.0:
-            remarks.append(f"So few samples cannot tell {_share(self.keep)} from less.")
+        if self.ways[0].agreement is not None and surely(1.0, True, self.samples) < self.keep:
+            fewer = f"Fewer than {needed(self.keep)}" if self.keep < 1.0 else "However many"
+            remarks.append(
+                f"{fewer} samples cannot make {_share(self.keep)} sure, even where all answers agree: judge by more, or ask "
+                "for less by keep=."
+            )
         if self.guessed:
             remarks.append("The outputs are taken for scores of classes; where they are numbers to predict, give y.")
         return remarks
@@ -275,8 +283,29 @@ def size_of(outputs: Tensor, classifies: bool) -> Tensor:
 
 
 def surely(kept: float, classifies: bool, samples: int) -> float:
-    """The share that is kept; of answers less one standard error, as the best of many ways does worse on other samples."""
-    return kept - math.sqrt(max(kept * (1.0 - kept), 0.0) / samples) if classifies else kept
+    """The share that is surely kept: of a share p of n answers, Wilson's lower bound at one standard deviation,
+
+        (n p + ½ − √(n p (1 − p) + ¼)) / (n + 1),
+
+    which is the least share that p is no more than its own standard error above. Where all n answers agree, it is n/(n + 1).
+
+    Args:
+        kept: The share p that is kept on the samples.
+        classifies: Whether answers are classes. The share of the variance of numbers is returned as it is.
+        samples: n.
+
+    Returns:
+        The share: less than p, as the best of many ways does worse on other samples.
+    """
+    if not classifies:
+        return kept
+    agree = samples * kept
+    return (agree + 0.5 - math.sqrt(max(agree * (1.0 - kept), 0.0) + 0.25)) / (samples + 1)
+
+
+def needed(keep: float) -> int:
+    """So many samples, all with the same answer, make a share below 1 sure; see `surely`."""
+    return math.ceil(keep / (1.0 - keep) - _ROUNDING)
 
 
 def _figures(value: float) -> str:
