@@ -198,7 +198,9 @@ def test_a_plain_network_that_scores_clearly_better_is_mentioned(rival, named):
     """By more than a standard error, 0.03, and no dearer than the DEQ."""
     ways = ways_of([(9.0, 1.0, 0.9), (1.0, 0.99, 0.9)])
     plain = dataclasses.replace(ways_of([(2.0, 0.5, rival)])[0], name="plain", plain=True)
-    assert ("Where answers of its own will do, plain" in Frontier((*ways, plain), 0.95, 100, "accuracy").verdict) == named
+    assert (
+        "Where answers of its own will do, plain is surely better" in Frontier((*ways, plain), 0.95, 100, "accuracy").verdict
+    ) == named
 
 
 def plain_way(merits, **changes):
@@ -283,7 +285,9 @@ def test_what_few_samples_cannot_make_sure(samples, keep, few):
     more = f"Fewer than {needed(keep)}" if keep < 1.0 else "However many"
     assert (f"{more} samples cannot make {keep:.1%} sure" in found.verdict) == few
     assert f"on {samples} held-out sample{'s' * (samples > 1)} {'nothing cheaper' if few else 'it'}" in found.verdict
-    assert (f"(way 1: 100.0% here, surely {_shown(samples / (samples + 1))})" in found.verdict) == few
+    assert (
+        f"way 1 comes nearest (100.0% here, surely {_shown(samples / (samples + 1))}, 1 times as fast)" in found.verdict
+    ) == few
     numbers = Frontier((Way("the DEQ", 2.0, 1.0, None, 0.0), Way("one", 1.0, 1.0, None, 0.0)), keep, samples, None)
     assert "cannot make" not in numbers.verdict
 
@@ -299,7 +303,7 @@ def test_shares_near_one_are_told_from_it(share, said):
     found = judged((2.0, 1.0), (1.0, share), samples=10**8)
     assert f"it keeps {said} of the DEQ's answers" in found.verdict
     kept = judged((2.0, 1.0), (1.0, 0.5), keep=share).verdict
-    assert f"nothing cheaper surely keeps {said} of its answers (way 1: 50.0%)" in kept
+    assert f"nothing cheaper surely keeps {said} of its answers; way 1 comes nearest (50.0%, 1 times as fast)" in kept
 
 
 def test_a_standard_deviation_is_asked_for_and_said():
@@ -307,7 +311,7 @@ def test_a_standard_deviation_is_asked_for_and_said():
     found = judged((2.0, 1.0), (1.0, 0.97), keep=0.96)  # ± 0.017
     assert judged((2.0, 0.5), (1.0, 0.2)).faithful.name == "way 0"  # of a DEQ that never answers the same
     assert found.chosen.name == "way 0"
-    assert "(way 1: 97.0% here, surely 94.8%)" in found.verdict
+    assert "way 1 comes nearest (97.0% here, surely 94.8%, 1 times as fast)" in found.verdict
     assert judged((2.0, 1.0), (3.0, 0.9), keep=1.0).verdict.count("(") == 0  # no way is cheaper
     assert judged((2.0, 1.0), (1.0, 0.97), keep=0.94).chosen.name == "way 1"
 

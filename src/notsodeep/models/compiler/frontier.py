@@ -173,44 +173,60 @@ class Frontier:
 
     @property
     def verdict(self) -> str:
-        """What to deploy, in a sentence or two."""
+        """What to deploy, in a sentence or two.
+
+        It tells what the cheapest faithful way keeps and how much faster than the DEQ it is, whatever is deployed, and names a
+        plain network no dearer than the DEQ that surely scores better than what is deployed, if there is one.
+        """
         deq, way, first = self.ways[0], self.chosen, self.faithful
         what = "of its answers" if deq.agreement is not None else "of its variance"
         theirs = what.replace("its", "the DEQ's")
         where = f"on {self.samples} {'unseen' if self.unseen else 'held-out'} sample{'s' * (self.samples > 1)}"
         scores = "" if way.score is None else f" ({self.measure} {way.score:.4f}, the DEQ's {deq.score:.4f})"
+        nothing = f"nothing cheaper surely keeps {_share(self.keep)} {theirs if way.plain else what}{self._nearest()}"
         if way is deq:
-            said = f"Deploy the DEQ as it is: {where} nothing cheaper surely keeps {_share(self.keep)} {what}{self._nearest()}."
+            said = f"Deploy the DEQ as it is: {where} {nothing}."
         elif way.plain:
+            than = f"than {first.name}, the cheapest way that surely keeps {_share(self.keep)} {theirs}{self._told(first)}"
             said = (
-                f"Deploy {way.name}, trained on y: {self._savings(way)}{scores} it does no worse {where} than {first.name}, "
-                f"the cheapest way that surely keeps {_share(self.keep)} {theirs}."
+                f"Deploy {way.name}, trained on y: {self._savings(way)}{scores} it does no worse {where} "
+                f"{f'than the DEQ, and {nothing}' if first is deq else than}."
             )
         else:
             said = f"Deploy {way.name}: {where} it keeps {_share(way.kept)} {theirs} {self._savings(way)}{scores}."
         return " ".join([said, *self._remarks()])
 
+    def _told(self, way: Way) -> str:
+        """What a way keeps and how fast it is, in brackets."""
+        sure = f" here, surely {_share(self._surely(way))}" if self.keep <= way.kept and not self.keeps(way) else ""
+        return f" ({_share(way.kept)}{sure}, {self._faster(way)})"
+
+    def _faster(self, way: Way) -> str:
+        return f"{_figures(self.ways[0].milliseconds / max(way.milliseconds, 1e-9))} times as fast"
+
     def _savings(self, way: Way) -> str:
         deq = self.ways[0]
-        faster = f"{_figures(deq.milliseconds / max(way.milliseconds, 1e-9))} times as fast here"
+        faster = f"{self._faster(way)} here"
         fewer = deq.mflop / way.mflop if way.mflop > 0.0 else 1.0
         return f"with {_figures(fewer)} times fewer FLOPs than the DEQ and {faster}" if fewer > _ROUNDED_UP else faster
 
     def _nearest(self) -> str:
-        """The most faithful of the cheaper ways, in brackets."""
-        deq = self.ways[0]
-        cheaper = [other for other in self.ways[1:] if not other.plain and other.mflop < deq.mflop]
+        """The most faithful of the cheaper ways, in brackets; the cheapest of those."""
+        cheaper = [other for other in self.ways[1:] if not other.plain and other.mflop < self.ways[0].mflop]
         if not cheaper:
             return ""
-        near = max(cheaper, key=lambda other: other.kept)
-        few = f" here, surely {_share(self._surely(near))}" if near.kept >= self.keep else ""
-        return f" ({near.name}: {_share(near.kept)}{few})"
+        near = max(cheaper, key=lambda other: (other.kept, -other.mflop))
+        return f"; {near.name} comes nearest{self._told(near)}"
 
     def _remarks(self) -> list[str]:
         """What else is to be known."""
         remarks, better, plain = [], self._better_plain(), [way for way in self.ways if way.plain]
-        if better is not None and not self.chosen.plain:
-            remarks.append(f"Where answers of its own will do, {better.name} scores {better.score:.4f}.")
+        if better is not None:
+            own = "" if self.chosen.plain else "Where answers of its own will do, "
+            remarks.append(
+                f"{own}{better.name} is surely better: {self.measure} {better.score:.4f} against {_score(self.chosen):.4f}, "
+                f"{self._savings(better)}."
+            )
         if plain and not any(way.finished for way in plain) and not self.chosen.plain:
             remarks.append("The plain networks were still learning when their time was up: a larger budget is fairer to them.")
         if self.measure is not None and not self.unseen:
@@ -228,11 +244,14 @@ class Frontier:
         return remarks
 
     def _better_plain(self) -> Way | None:
-        """The best plain network that costs no more than the DEQ and scores clearly better than the way to deploy."""
-        deq, own = self.ways[0], _score(self.chosen)
-        # One standard error of an accuracy; of R², a difference that shows in a table.
-        margin = math.sqrt(max(own * (1.0 - own), 0.0) / self.samples) if self.measure == "accuracy" else _R2_MARGIN
-        rivals = [other for other in self.ways if other.plain and other.mflop <= deq.mflop and _score(other) > own + margin]
+        """The best plain network that costs no more than the DEQ and surely scores better than the way to deploy."""
+        own, counted = _score(self.chosen), self.measure == "accuracy"
+
+        def least(way: Way) -> float:
+            """Of an accuracy as of answers kept; of R² less a difference that shows in a table."""
+            return surely(_score(way), True, self.samples) if counted else _score(way) - _R2_MARGIN
+
+        rivals = [way for way in self.ways if way.plain and way.mflop <= self.ways[0].mflop and least(way) > own]
         return max(rivals, key=_score, default=None)
 
     def summary(self) -> str:
