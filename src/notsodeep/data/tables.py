@@ -98,7 +98,10 @@ def labels_told(path: Path) -> str | None:
     """The name of the column of a .csv or .parquet file that holds labels by its name; see `label_column`.
 
     Args:
-        path: The file. Where it cannot be read None is returned, and `read_table` says why.
+        path: The file.
+
+    Returns:
+        The name; None too where the file cannot be read, as `read_table` says why.
 
     Raises:
         BadInput: Such a column is not the last one.

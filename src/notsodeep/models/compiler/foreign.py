@@ -102,11 +102,14 @@ def found_in(
 
 
 def quiet(module: Module, x: Tensor) -> tuple[Module, list[Place]]:
-    """A copy in eval mode without the hooks that only watch the module, and where these are; see `watchers`.
+    """A copy in eval mode without the hooks that only watch the module; see `watchers`.
 
     Args:
         module: The module; it stays as it is, and its forward hooks are called for two batches.
         x: Samples.
+
+    Returns:
+        The copy, and where these hooks are.
 
     Raises:
         BadInput: It cannot be copied, or does not take x.

@@ -31,6 +31,7 @@ from notsodeep.models.unrolled import DenseResponse, Response, Unrolled, linear_
 _TOLERANCES, _CUTS, _RESPONDED, _LEARNT = (1e-3, 1e-2, 1e-1), (48, 32, 24, 16, 12, 8, 5, 3, 2, 1), (2, 1, 0), (1, 2, 4, 8, 16)
 _ALWAYS = 8  # steps of a cut; more where the DEQ itself takes more
 _TIMED_ROWS, _TIMED_RUNS, _COUNTED_ROWS, _COMPARED = 512, 5, 64, 512
+_AT_FIRST, _AGAIN = 0.4, 2.0 / 3.0  # of the time to distil: all of the ways; of what is left: the one that is nearest
 _LEAST_SHARE, _NEAR = 0.05, 0.1  # of the budget for one more training; of the answers that may be missing for it
 _TIMED_SECONDS = 10.0  # for all ways together, if one run of each takes no longer
 
@@ -202,7 +203,7 @@ class Search:
         trial, used = self.trial, self.found.solved.solution.evaluations
         loss, until = trial.distillation(self.model), time.monotonic() + seconds
         counts = [k for k in _LEARNT if k < max(used, 2)]
-        clock, kept = Clock(0.5 * seconds, len(self.explicit) + len(counts)), {}
+        clock, kept = Clock(_AT_FIRST * seconds, len(self.explicit) + len(counts)), {}
 
         def train(way: _Made, clock: Clock) -> _Made:
             way = self._train(way, loss, clock)
@@ -228,7 +229,7 @@ class Search:
             if not near:
                 break
             name = max(near, key=lambda name: kept[name])
-            ways[name] = train(ways[name], Clock(left, 2))
+            ways[name] = train(ways[name], Clock(_AGAIN * left, 1))
             again.add(name)
         return list(ways.values())
 
