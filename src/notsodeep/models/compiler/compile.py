@@ -179,7 +179,9 @@ def compile_deq(
 def _compiled_deq(
     deq: DEQ, given: Given, draw: torch.Generator, width: int | None, wanted: dict[str, Any], options: dict[str, Any]
 ) -> Compiled:
-    width, deq = deq.width if width is None else count(width, "width"), quiet(deq, given.x)[0]
+    width, known = deq.width if width is None else count(width, "width"), deq.preprocessing
+    deq = quiet(deq, given.x)[0]
+    deq.preprocessing = known  # the same value, not a copy
     trained = not deq.changed().isdisjoint({"A", "B", "bias", "variances"})
     answers = deq.out_features is not None and "readout" in deq.changed()
     if not answers:
