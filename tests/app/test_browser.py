@@ -17,7 +17,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 from waitress.server import create_server
 
 from notsodeep.app.explorer import Explorer
-from notsodeep.app.server import make_app
+from notsodeep.app.server import _ASKED, make_app
 from notsodeep.app.uploads import LIMITS
 from tests.app.inline import Inline
 
@@ -159,6 +159,26 @@ def test_a_slider_by_its_keys(visitor):
     assert any(rough)
     assert not rough[-1]
     assert "var_a" not in visitor.browser.current_url
+
+
+def test_what_is_asked_for_is_the_present_state(visitor):
+    """A rest, the end of an answer and a new choice may come in one call: the choice counts, whatever came first."""
+    visitor.open()
+    visitor.browser.execute_script(f"window.next = {_ASKED.replace('REST', '1e6')}; window.asked = ''")
+
+    def asks(query, moving, asking=False, rested=None):
+        state = {"query": query, "moving": moving}
+        asked = "next(state, asking, rested && JSON.stringify(rested))"
+        or_nothing = f"(found => found === dash_clientside.no_update ? null : found)({asked})"
+        found = visitor.script(f"((state, asking, rested) => {or_nothing})(...arguments)", state, asking, rested)
+        return found and (found["query"], found["moving"], found["turn"])
+
+    first = asks("?a", moving=True)
+    assert first[:2] == ("?a", True)
+    assert asks("?b", moving=True, asking=True) is None
+    assert asks("?c", moving=False, rested={"query": "?b", "moving": True}) == ("?c", False, first[2] + 1)
+    assert asks("?c", moving=False) is None
+    assert asks("?d", moving=True, asking=True, rested={"query": "?d", "moving": True}) == ("?d", False, first[2] + 2)
 
 
 def test_another_family_activation_and_kernel(visitor):

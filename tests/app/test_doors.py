@@ -77,3 +77,12 @@ def test_who_asks_again_does_not_wait_for_the_first_answer():
     assert [first(), second(), other()] == [True, False, False]
     assert visits.gone({"waitress.client_disconnected": lambda: True})()
     assert not visits.gone({})()
+
+
+def test_questions_may_arrive_in_another_order():
+    visits = Visits()
+    later, earlier = visits.gone({}, "a", "answer", 8), visits.gone({}, "a", "answer", 7)
+    assert earlier()
+    assert not later()
+    assert not visits.gone({}, "a", "gaps", 7)()
+    assert not visits.gone({}, "b", "answer", "a word instead of a number")()

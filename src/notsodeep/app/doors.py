@@ -134,17 +134,18 @@ class Visits:
         self._latest: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._numbers, self._lock = itertools.count(), threading.Lock()
 
-    def gone(self, environ: Mapping[str, Any], page: str = "", question: str = "") -> Callable[[], bool]:
+    def gone(self, environ: Mapping[str, Any], page: str = "", question: str = "", turn: Any = None) -> Callable[[], bool]:
         """A function: whether the request's connection was closed, or its page, if named, has asked this question again.
 
+        `turn` counts the page's questions, which may arrive in another order; that of arrival by default.
         waitress puts a test of the connection into the environment; it works if `channel_request_lookahead` is positive.
         """
         closed: Callable[[], bool] = environ.get("waitress.client_disconnected", lambda: False)
         if not page:
             return closed
-        key, number = (page[:64], question), next(self._numbers)
+        key, number = (page[:64], question), turn if isinstance(turn, int) else next(self._numbers)
         with self._lock:
-            self._latest[key] = number
+            self._latest[key] = max(self._latest.get(key, number), number)
             self._latest.move_to_end(key)
             while len(self._latest) > _PAGES:
                 self._latest.popitem(last=False)

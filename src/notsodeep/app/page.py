@@ -47,6 +47,7 @@ def page() -> Any:
                 dcc.Store(id="state"),
                 dcc.Store(id="asked"),
                 dcc.Store(id="asking", data=False),
+                dcc.Store(id="rested"),
                 dcc.Store(id="token", data=""),
                 dcc.Store(id="sent"),
                 dcc.Download(id="file"),

@@ -36,19 +36,21 @@ _SENT = """function(contents, name) {
     return [same, `'${name}' has ${size} bytes; at most MOST (${MOST / 2 ** 20} MiB) are taken. Use a part of it.`, null];
 }"""
 _REST = 300  # milliseconds without a move after which a slider rests
-_ASKED = """function(state, asking) {
-    const same = dash_clientside.no_update, asked = JSON.stringify(state);
+_ASKED = """function(state, asking, rested) {
+    const same = dash_clientside.no_update;
     clearTimeout(window.resting);
     if (!state) return same;
-    const rested = () => dash_clientside.set_props("state", {data: {...state, moving: false}});
-    if (state.moving) window.resting = setTimeout(rested, REST);
-    if (state.moving && asking || asked === window.asked) return same;
+    const chosen = JSON.stringify(state), moving = state.moving && rested !== chosen;
+    if (moving) window.resting = setTimeout(() => dash_clientside.set_props("rested", {data: chosen}), REST);
+    const wanted = {...state, moving: moving}, asked = JSON.stringify(wanted);
+    if (moving && asking || asked === window.asked) return same;
     window.asked = asked;
-    return state;
+    window.turn = (window.turn ?? 0) + 1;
+    return {...wanted, turn: window.turn};
 }"""
 """While a slider moves, a state is asked for when the answer before it has come: a new question would have that dropped, and
-nothing be seen. The state that it rests at is asked for at once, as a whole. What counts is the state, not what called: the
-end of an answer and a new state may come in one call."""
+nothing be seen. The state that it rests at is asked for at once, as a whole. What counts is the present state, not what called
+nor what it was when the timer was set: the end of an answer, a rest and a new choice may come in one call."""
 _ROUGHLY = " That is rough, while the slider moves: of fewer samples, and without a fit."
 _DERIVED = ("activation", "expression", "linked", "var_b")  # controls that are not a field of a state as they are
 
@@ -100,6 +102,7 @@ def _chosen(app: Dash, explorer: Explorer) -> None:
         Output("asked", "data"),
         Input("state", "data"),
         Input("asking", "data"),
+        Input("rested", "data"),
         prevent_initial_call=True,
     )
 
@@ -260,7 +263,7 @@ def _answered(app: Dash, explorer: Explorer, visits: Visits) -> None:
         if given.get("kept"):
             return refused_as("Correct the choices marked at the controls.")
         try:
-            gone = visits.gone(request.environ, given.get("page", ""), "answer")
+            gone = visits.gone(request.environ, given.get("page", ""), "answer", given.get("turn"))
             shown = explorer.answer(state, gone, moving=bool(given.get("moving")))
         except Departed:
             raise PreventUpdate from None
@@ -291,7 +294,8 @@ def _gaps(app: Dash, explorer: Explorer, visits: Visits) -> None:
         if given.get("kept") or given.get("moving"):
             return no_update, no_update
         try:
-            points = explorer.gaps(state, visits.gone(request.environ, given.get("page", ""), "gaps"))
+            gone = visits.gone(request.environ, given.get("page", ""), "gaps", given.get("turn"))
+            points = explorer.gaps(state, gone)
         except Departed:
             raise PreventUpdate from None
         except Refused as refused:  # the other callback shows the rest

@@ -7,7 +7,6 @@ import secrets
 import threading
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,23 @@ import torch
 from torch import Tensor
 
 from notsodeep.arrays import samples
-from notsodeep.data.tables import READERS, Limits, Source, Table, admit, bad_cell, check_size, csv_columns
+from notsodeep.data.tables import (
+    LABEL_NAMES,
+    READERS,
+    Limits,
+    Source,
+    Table,
+    admit,
+    bad_cell,
+    check_size,
+    csv_columns,
+    label_column,
+)
 from notsodeep.data.targets import labels_of_file
 from notsodeep.errors import BadInput
 
 __all__ = ["LIMITS", "Limits", "Shelf", "Uploaded", "decode", "read_upload"]
 
-_LABELS = ("label", "y", "class", "target")
 _NAME = 40  # characters
 _PREFIX = 200  # characters: data:, a media type with its parameters, ;base64,
 
@@ -100,27 +109,10 @@ def _clean(name: str) -> str:
     return f"{stem or 'upload'}{dot}{suffix}"
 
 
-def _label_column(columns: Sequence[str] | int, name: str) -> str | None:
-    """The name of the last column if that is a name of labels."""
-    columns = [] if isinstance(columns, int) else list(columns)
-    names = [column.lower() for column in columns]
-    elsewhere = next((i for i, column in enumerate(names[:-1]) if column in _LABELS and column != "y"), None)
-    if elsewhere is not None:  # as a feature it would give the classes away unnoticed
-        raise BadInput(
-            f"{name!r} has the column {columns[elsewhere]!r} before its last one, where labels are looked for. Move it to the "
-            "end; or rename it, if it is a feature."
-        )
-    if not names or names[-1] not in _LABELS:
-        return None
-    if columns[-1] in columns[:-1]:
-        raise BadInput(f"{name!r} has two columns {columns[-1]!r}; rename or remove one of them.")
-    return columns[-1]
-
-
 def _read(suffix: str, source: Source) -> tuple[Table, str | None]:
     """The table, and the name of its column of labels."""
     try:
-        labels = _label_column(csv_columns(source), source.name) if suffix == ".csv" else None
+        labels = label_column(csv_columns(source), source.name) if suffix == ".csv" else None
         return READERS[suffix](source, labels), labels
     except BadInput:
         raise
@@ -131,7 +123,7 @@ def _read(suffix: str, source: Source) -> tuple[Table, str | None]:
         what, row, column = cell
         raise BadInput(
             f"{source.name!r}: row {row}, column {column} (counted from 0) holds {what}, no number (write 0.5, not 0,5). Only "
-            f"a last column named {', '.join(_LABELS)} may hold words.",
+            f"a last column named {', '.join(LABEL_NAMES)} may hold words.",
             row=row,
             column=column,
         ) from error

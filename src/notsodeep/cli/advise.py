@@ -27,7 +27,8 @@ def advise_command(
             "--labels",
             "--target",
             help="Labels of a file: a column by name or number, an array of an .npz, or another file, which may also follow "
-            "the data after a comma (X.npy,y.npy).",
+            "the data after a comma (X.npy,y.npy). [default: a last column named label, y, class or target]",
+            show_default=False,
         ),
     ] = None,
     numbers: Annotated[

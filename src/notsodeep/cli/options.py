@@ -41,7 +41,12 @@ Data = Annotated[
     ),
 ]
 Labels = Annotated[
-    str | None, typer.Option(help="Labels of a file: a column by name or number, an array of an .npz, or another file.")
+    str | None,
+    typer.Option(
+        help="Labels of a file: a column by name or number, an array of an .npz, or another file. [default: a last column "
+        "named label, y, class or target]",
+        show_default=False,
+    ),
 ]
 Standardise = Annotated[
     bool | None,

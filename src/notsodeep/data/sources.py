@@ -16,7 +16,7 @@ from notsodeep.arrays import check_memory, samples
 from notsodeep.data.image_sets import IMAGE_SETS, image_set, images
 from notsodeep.data.preprocessing import Preprocessing, class_names
 from notsodeep.data.standardiser import Standardiser, standardised
-from notsodeep.data.tables import READERS, read_table
+from notsodeep.data.tables import READERS, labels_told, read_table
 from notsodeep.errors import BadInput
 from notsodeep.theory.mixture import GaussianMixture
 
@@ -70,7 +70,8 @@ def load(spec: str, standardise: bool | None = None, labels: str | int | None = 
             Settings follow a colon: n=500 draws as many samples at random by seed=0, classes=6/8 keeps these classes only;
             image sets also take split=train|test, and cifar10 takes batches=1/2.
         standardise: Whether to subtract the mean and divide by the root mean square norm; by default for all but a mixture.
-        labels: Where a file has its labels: a column by name or number, an array of an .npz, or another file.
+        labels: Where a file has its labels: a column by name or number, an array of an .npz, or another file. By default a
+            last column named label, y, class or target of a .csv or .parquet file holds them, and y of an .npz with x and y.
 
     Returns:
         The samples, their labels if there are any, and a description.
@@ -225,8 +226,9 @@ def _file(path: Path, labels: str | int | None) -> Dataset:
             f"{str(path)!r} is not data that we know: use gmm:…, digits, {', '.join(IMAGE_SETS)}, or a "
             f"{', '.join(READERS)} file."
         )
-    x, y, classes = read_table(path, labels)
-    return Dataset(x, y, path.name, classes)
+    told = labels_told(path) if labels is None else None
+    x, y, classes = read_table(path, labels if told is None else told)
+    return Dataset(x, y, path.name if told is None else f"{path.name} with labels in its last column, {told!r}", classes)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _CELL = 32  # characters, on average: -1.2345678901234567e-308 and its delimiter
 _LAST_CELL = 100  # characters; labels become an array as wide as the longest
 _SPARE_LINES = 1000  # blank ones and comments
 _QUOTED = 200  # characters of a reader's message; NumPy quotes the whole header of a file
+LABEL_NAMES = ("label", "y", "class", "target")  # of a last column that holds labels, in small or capital letters
 
 Table = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]
 """The samples, and the labels in the same file."""
@@ -91,6 +92,57 @@ def read_table(path: Path, labels: str | int | None = None) -> tuple[Tensor, Ten
             samples=len(x),
         )
     return x, y, classes
+
+
+def labels_told(path: Path) -> str | None:
+    """The name of the column of a .csv or .parquet file that holds labels by its name; see `label_column`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The name; None too where the file cannot be read, as `read_table` says why.
+
+    Raises:
+        BadInput: Such a column is not the last one.
+    """
+    known = {".csv": csv_columns, ".parquet": _parquet_columns}.get(path.suffix.lower())
+    if known is None:
+        return None
+    try:
+        columns = known(Source(path, str(path)))
+    except Exception:  # the same in the reader, which tells what to change
+        return None
+    return label_column(columns, str(path), "Say that it holds labels, labels=…")
+
+
+def label_column(columns: Sequence[str] | int, name: str, remedy: str = "Move it to the end") -> str | None:
+    """The name of the last column if that is a name of labels: label, y, class or target.
+
+    Args:
+        columns: Names of the columns, or their number.
+        name: The table, for errors.
+        remedy: What to do where another column has such a name.
+
+    Returns:
+        The name as it is written, or None.
+
+    Raises:
+        BadInput: Another column has such a name, or the same one.
+    """
+    columns = [] if isinstance(columns, int) else list(columns)
+    names = [column.lower() for column in columns]
+    elsewhere = next((i for i, column in enumerate(names[:-1]) if column in LABEL_NAMES and column != "y"), None)
+    if elsewhere is not None:  # as a feature it would give the classes away unnoticed
+        raise BadInput(
+            f"{name!r} has the column {columns[elsewhere]!r} before its last one, where labels are looked for. {remedy}; or "
+            "rename it, if it is a feature."
+        )
+    if not names or names[-1] not in LABEL_NAMES:
+        return None
+    if columns[-1] in columns[:-1]:
+        raise BadInput(f"{name!r} has two columns {columns[-1]!r}; rename or remove one of them.")
+    return columns[-1]
 
 
 def bad_cell(error: Exception) -> tuple[str, int, int] | None:
@@ -208,12 +260,21 @@ def _csv(source: Source, wanted: str | None) -> Table:
         return x, np.loadtxt(lines, ndmin=1, usecols=column, dtype=str, **how)
 
 
-def _parquet(source: Source, wanted: str | None) -> Table:
+def _pyarrow() -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
         raise BadInput("Reading a .parquet file needs pyarrow: pip install 'notsodeep[parquet]'.") from None
-    table = parquet.read_table(source.content)
+    return parquet
+
+
+def _parquet_columns(source: Source) -> Sequence[str]:
+    names: list[str] = _pyarrow().read_schema(source.content).names
+    return names
+
+
+def _parquet(source: Source, wanted: str | None) -> Table:
+    table = _pyarrow().read_table(source.content)
     column = _column(table.column_names, wanted, source)
     others = [np.asarray(values) for i, values in enumerate(table.columns) if i != column]
     if not others:

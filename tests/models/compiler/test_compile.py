@@ -106,7 +106,7 @@ def test_the_network_is_the_cheapest_faithful_way_and_no_plain_one(keep, split, 
     assert not way.plain
     assert way.kept >= keep
     cheaper = [other for other in compiled.frontier.ways if other.mflop < way.mflop]
-    assert all(other.plain or other.kept < keep for other in cheaper)
+    assert not any(compiled.frontier.keeps(other) for other in cheaper if not other.plain)
     assert (compiled.certificate.network, compiled.certificate.agreement) == (way.name, way.agreement)
     assert any(other.plain for other in compiled.frontier.ways)
 
@@ -505,7 +505,7 @@ def test_the_deq_stays_as_it_was(split, trained):
     assert ours.isdisjoint(weight.data_ptr() for weight in deq.parameters())
 
 
-@pytest.mark.parametrize("keep", [0.8, 0.999])
+@pytest.mark.parametrize("keep", [0.8, 0.98])
 def test_files_of_the_network(keep, split, trained, tmp_path):
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")

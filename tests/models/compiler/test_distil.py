@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from notsodeep.models.compiler.distil import Clock, train_until
+from notsodeep.models.compiler.distil import Clock, _Run, train_until
 
 N = 200
 
@@ -216,3 +216,50 @@ def test_a_clock_shares_what_is_left(clock):
     for takes in (5.0, 0.0, 6.0, 1.0):  # the last is one more than planned
         shares.spend(train(takes))
     assert given == pytest.approx([12.0 / 4, 11.0 / 3, 6.0 / 2, 6.0, 0.0])
+
+
+def test_the_rate_falls_to_zero_by_a_half_wave_of_a_cosine(single_weight, clock):
+    """Seen by steps along a constant gradient, each of which is as long as the rate."""
+    seen = []
+
+    def loss(net, _):
+        if torch.is_grad_enabled():
+            seen.append(net.weight.item())
+            return -net.weight.sum()
+        return (-2.0 * net.weight.sum()).exp()
+
+    train_until(single_weight, timed(clock, loss), torch.arange(20), 1000.0, draws())
+    seen.append(single_weight.weight.item())
+    last = len(seen) - 1 - seen[::-1].index(1.0)  # what is before were short falls of several rates, each from the start
+    lengths = torch.tensor(seen[last:], dtype=torch.float64).diff()
+    assert last == pytest.approx(3 * 40, abs=3)  # for 3, 1 and 3 % of the weight's size
+    passed = torch.arange(len(lengths), dtype=torch.float64) / len(lengths)
+    torch.testing.assert_close(lengths, 0.03 * (1.0 + (math.pi * passed).cos()) / 2, rtol=0.0, atol=5e-4)
+
+
+@pytest.mark.parametrize(("way", "rate"), [(30.0, 3e-2), (0.3, 1e-2), (0.003, 1e-4)])
+def test_the_rate_fits_the_way_to_go(single_weight, way, rate):
+    """Of 100 steps of |w − w*|."""
+
+    def loss(net, _):
+        return (net.weight - (1.0 + way)).abs().sum()
+
+    run = _Run(single_weight, loss, torch.arange(2), torch.arange(18), draws(), 128)
+    assert run._first_rate(math.inf) == rate
+    assert single_weight.weight.item() == 1.0
+
+
+def test_it_goes_on_from_the_best_weights(single_weight, clock):
+    """Where two rounds in turn did not help, in half of the time."""
+    away = []
+
+    def loss(net, _):
+        if torch.is_grad_enabled():
+            away.append(abs(net.weight.item() - 1.0))
+            return -net.weight.sum()
+        return (net.weight - 1.0).abs().sum() + 1.0
+
+    took = train_until(single_weight, timed(clock, loss), torch.arange(20), 2000.0, draws())
+    assert max(away) < 0.03 * 121  # never further than in two rounds of 60 steps
+    assert took.finished
+    assert single_weight.weight.item() == 1.0

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import notsodeep as nsd
 from notsodeep.models import Frontier, Way
 from notsodeep.models.compiler.certificate import Certificate
-from notsodeep.models.compiler.frontier import Answers, optimal
+from notsodeep.models.compiler.frontier import Answers, needed, optimal, surely
 from notsodeep.models.compiler.trial import Trial
 from notsodeep.models.training.objective import score
 from notsodeep.models.unrolled import Unrolled
@@ -182,8 +182,8 @@ def test_the_verdict_names_the_cheapest_that_keeps_enough(keep, plain_score):
     ways = ways_of([(9.0, 1.0, 0.9), (5.0, 0.98, 0.9), (3.0, 0.98, 0.9), (1.0, 0.7, 0.6)])
     plain = dataclasses.replace(ways_of([(2.0, 0.5, plain_score)])[0], name="plain", plain=True)
     found = Frontier((*ways, plain), keep, 100, "accuracy")
-    # With one standard error to spare: 0.98 of 100 samples are 0.98 ± 0.014.
-    enough = [way for way in ways if way.kept - math.sqrt(way.kept * (1.0 - way.kept) / 100) >= keep]
+    # With a standard deviation to spare: 0.98 of 100 samples are 0.98 ± 0.014.
+    enough = [way for way in ways if way is ways[0] or surely(way.kept, True, 100) >= keep]
     cheapest = next(way for way in enough if all(way.mflop <= other.mflop for other in enough))
     assert found.faithful == cheapest
     wins = plain_score == 0.99 and cheapest.mflop >= 2.0
@@ -198,7 +198,9 @@ def test_a_plain_network_that_scores_clearly_better_is_mentioned(rival, named):
     """By more than a standard error, 0.03, and no dearer than the DEQ."""
     ways = ways_of([(9.0, 1.0, 0.9), (1.0, 0.99, 0.9)])
     plain = dataclasses.replace(ways_of([(2.0, 0.5, rival)])[0], name="plain", plain=True)
-    assert ("Where answers of its own will do, plain" in Frontier((*ways, plain), 0.95, 100, "accuracy").verdict) == named
+    assert (
+        "Where answers of its own will do, plain is surely better" in Frontier((*ways, plain), 0.95, 100, "accuracy").verdict
+    ) == named
 
 
 def plain_way(merits, **changes):
@@ -245,16 +247,53 @@ def test_no_time_at_all():
     assert "Deploy way 1" in found.verdict
 
 
+@pytest.mark.parametrize("samples", [1, 2, 7, 99, 1000])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.99, 1.0])
+def test_what_is_surely_kept_is_a_standard_deviation_below(samples, share):
+    """Of the share that it says: |p − s| = √(s (1 − s)/n)."""
+    agree = round(share * samples)
+    kept = agree / samples
+    least = surely(kept, True, samples)
+    assert 0.0 <= least <= kept
+    assert kept - least == pytest.approx(math.sqrt(least * (1.0 - least) / samples), abs=1e-9)
+    assert surely(kept, False, samples) == kept
+
+
+def test_what_is_surely_kept_covers():
+    """Of many draws of n answers, about 84 % of the bounds, or more where n is small, are below the truth."""
+    draw, truth = torch.Generator().manual_seed(0), 0.97
+    for samples in (20, 100, 1000):
+        kept = (torch.rand(4000, samples, generator=draw) < truth).double().mean(1)
+        below = sum(surely(share, True, samples) <= truth for share in kept.tolist()) / len(kept)
+        assert 0.75 < below <= 1.0
+
+
+@pytest.mark.parametrize("keep", [0.5, 0.9, 0.95, 0.99, 0.999])
+def test_so_many_samples_make_a_share_sure(keep):
+    least = needed(keep)
+    assert surely(1.0, True, least) >= keep > surely(1.0, True, least - 1)
+
+
 @pytest.mark.parametrize(
-    ("samples", "keep", "few"), [(1, 0.9, True), (9, 0.9, True), (10, 0.9, False), (99, 0.99, True), (100, 1.0, False)]
+    ("samples", "keep", "few"),
+    [(1, 0.9, True), (8, 0.9, True), (9, 0.9, False), (98, 0.99, True), (99, 0.99, False), (10**6, 1.0, True)],
 )
-def test_what_few_samples_cannot_tell(samples, keep, few):
-    """A share of one sample less."""
-    said = judged((2.0, 1.0), (1.0, 1.0), keep=keep, samples=samples).verdict
-    assert (f"So few samples cannot tell {keep:.1%} from less." in said) == few
-    assert f"on {samples} held-out sample{'s' * (samples > 1)} it" in said
+def test_what_few_samples_cannot_make_sure(samples, keep, few):
+    """Even where all of their answers are kept."""
+    found = judged((2.0, 1.0), (1.0, 1.0), keep=keep, samples=samples)
+    assert found.faithful.name == ("way 0" if few else "way 1")
+    more = f"Fewer than {needed(keep)}" if keep < 1.0 else "However many"
+    assert (f"{more} samples cannot make {keep:.1%} sure" in found.verdict) == few
+    assert f"on {samples} held-out sample{'s' * (samples > 1)} {'nothing cheaper' if few else 'it'}" in found.verdict
+    assert (
+        f"way 1 comes nearest (100.0% here, surely {_shown(samples / (samples + 1))}, 1 times as fast)" in found.verdict
+    ) == few
     numbers = Frontier((Way("the DEQ", 2.0, 1.0, None, 0.0), Way("one", 1.0, 1.0, None, 0.0)), keep, samples, None)
-    assert "So few" not in numbers.verdict
+    assert "cannot make" not in numbers.verdict
+
+
+def _shown(share):
+    return f"{share:.1%}" if share < 0.9995 else f"{share:.3%}"
 
 
 @pytest.mark.parametrize(
@@ -264,17 +303,17 @@ def test_shares_near_one_are_told_from_it(share, said):
     found = judged((2.0, 1.0), (1.0, share), samples=10**8)
     assert f"it keeps {said} of the DEQ's answers" in found.verdict
     kept = judged((2.0, 1.0), (1.0, 0.5), keep=share).verdict
-    assert f"nothing cheaper surely keeps {said} of its answers (way 1: 50.0%)" in kept
+    assert f"nothing cheaper surely keeps {said} of its answers; way 1 comes nearest (50.0%, 1 times as fast)" in kept
 
 
-def test_one_standard_error_is_asked_for_and_said():
+def test_a_standard_deviation_is_asked_for_and_said():
     """Of the DEQ itself none is."""
     found = judged((2.0, 1.0), (1.0, 0.97), keep=0.96)  # ± 0.017
     assert judged((2.0, 0.5), (1.0, 0.2)).faithful.name == "way 0"  # of a DEQ that never answers the same
     assert found.chosen.name == "way 0"
-    assert "(way 1: 97.0%, less than a standard error more)" in found.verdict
+    assert "way 1 comes nearest (97.0% here, surely 94.8%, 1 times as fast)" in found.verdict
     assert judged((2.0, 1.0), (3.0, 0.9), keep=1.0).verdict.count("(") == 0  # no way is cheaper
-    assert judged((2.0, 1.0), (1.0, 0.97), keep=0.95).chosen.name == "way 1"
+    assert judged((2.0, 1.0), (1.0, 0.97), keep=0.94).chosen.name == "way 1"
 
 
 def test_remarks_of_a_verdict():

@@ -20,7 +20,7 @@ from notsodeep.kernels.names import Match
 from notsodeep.matching.fitted import Fitted
 from notsodeep.matching.result import Design
 from notsodeep.models.compiler.certificate import Certificate, Kernels, Score
-from notsodeep.models.compiler.foreign import Found, found_in, tried
+from notsodeep.models.compiler.foreign import Found, found_in, quiet, tried
 from notsodeep.models.compiler.frontier import Frontier
 from notsodeep.models.compiler.given import Given, check_outputs
 from notsodeep.models.compiler.rivals import shape
@@ -119,11 +119,15 @@ def compile_deq(
 
     A DEQ whose readout is missing, or as it was drawn, has no answers: it is compiled to its twin.
 
+    The model stays as it is, and copies of it are tried. Its forward hooks are called for two batches; those that only watch it
+    are not called again, and those that return or change something are part of what is compiled. Backward hooks are not called.
+
     Args:
         model: A DEQ, or any module with one fixed point.
         x: Samples, (n, …); raw rows too, if a DEQ knows its preprocessing, which the network then has as well.
         y: Classes (n,), or real numbers (n,) or (n, K), to compare scores on.
-        keep: The share of the DEQ's answers to keep; where its outputs are numbers, of their variance.
+        keep: The share of the DEQ's answers to keep, surely: with a standard deviation to spare, so that 99 % takes 99 samples
+            or more to judge by. Where its outputs are numbers, the share of their variance.
         budget: Seconds for all trainings together; each ends sooner where it no longer helps. 0 for none.
         test: (x, y) of samples that the DEQ was not trained on, to judge by instead of the held-out ones; y may be None.
         layer: The part of a module, or its name, that finds the fixed point by means of its own.
@@ -175,7 +179,9 @@ def compile_deq(
 def _compiled_deq(
     deq: DEQ, given: Given, draw: torch.Generator, width: int | None, wanted: dict[str, Any], options: dict[str, Any]
 ) -> Compiled:
-    width = deq.width if width is None else count(width, "width")
+    width, known = deq.width if width is None else count(width, "width"), deq.preprocessing
+    deq = quiet(deq, given.x)[0]
+    deq.preprocessing = known  # the same value, not a copy
     trained = not deq.changed().isdisjoint({"A", "B", "bias", "variances"})
     answers = deq.out_features is not None and "readout" in deq.changed()
     if not answers:

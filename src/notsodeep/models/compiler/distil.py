@@ -16,10 +16,11 @@ Loss = Callable[[nn.Module, Tensor], Tensor]
 """The loss of a network on the samples with these indices, one number."""
 
 _BATCH = 128
-_RATES = (1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5)  # of the size of a weight: first rates of Adam, tried from the same start
-_TRIED, _SHARE_TRIED = 30, 0.15  # steps of each, and the most of the time for all of them
-_SMALLER = 0.3  # the rate falls by this factor where two rounds in turn do not help, or when its time is over
-_ENDS = (0.55, 0.75, 0.88, 0.95, 1.0)  # of the time: the latest ends of each rate
+_RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)  # of the size of a weight: first rates of Adam, tried from the same start
+_FIRST = 4  # the rate that is tried first
+_TRIED, _SHARE_TRIED = 100, 0.04  # steps of each at most, and the most of the time for one of them
+_SHORTENED = 0.5  # what is left of the time is this much less where two rounds in turn do not help
+_EARLY = 0.9  # of the time: a training that takes less has ended by itself
 _ROUND, _PATIENCE = 60, 2  # steps between two looks at the samples that are not trained on, at least
 _HELPS = 0.995  # of the loss before: a round that leaves more does not help
 _HELD, _MOST_HELD = 0.1, 2000
@@ -38,7 +39,7 @@ class Trained:
     after: float
     """the smallest loss on them, that of the weights which were kept"""
     finished: bool
-    """whether every rate ended because it no longer helped"""
+    """whether it ended before its time, as it no longer helped"""
 
 
 def train_until(
@@ -46,8 +47,9 @@ def train_until(
 ) -> Trained:
     """Train all weights that require a gradient, in place and in eval mode, on the samples `rows`, until it no longer helps.
 
-    A tenth of the samples is not trained on: after each round the rate falls where their loss does not, and the best weights
-    are kept. Each weight moves by a share of its own size, whatever its parametrization.
+    The rate falls to 0 by a half wave of a cosine, from the one of which a short such fall does most. A tenth of the samples is
+    not trained on: where their loss stays for two rounds, training goes on from the best weights in half of the time that is
+    left, and these are kept in the end. Each weight moves by a share of its own size, whatever its parametrization.
 
     Args:
         network: The network.
@@ -86,18 +88,20 @@ class _Run:
         self.state = self._copies()
 
     def run(self, seconds: float) -> Trained:
-        """Find a rate, then train with falling ones."""
-        rate = self._first_rate(self.began + _SHARE_TRIED * seconds)
-        finished, round_steps = True, max(_ROUND, -(-len(self.used) // self.size))
-        for end in _ENDS:
-            until, optimiser, vain = self.began + end * seconds, self._optimiser(rate), 0
-            while vain < _PATIENCE and time.monotonic() < until:
-                self._train(optimiser, round_steps, until)
-                vain = 0 if self._keep_if_better() else vain + 1
-            finished &= vain >= _PATIENCE
-            self._restore()
-            rate *= _SMALLER
-        return Trained(self.steps, time.monotonic() - self.began, self.before, self.best, finished)
+        """Find a rate, then train while it falls to 0."""
+        rate = self._first_rate(_SHARE_TRIED * seconds)
+        round_steps = max(_ROUND, -(-len(self.used) // self.size))
+        fall, optimiser, vain = _Fall(self.began + seconds), self._optimiser(rate), 0
+        while not fall.over:
+            self._train(optimiser, round_steps, fall)
+            vain = 0 if self._keep_if_better() else vain + 1
+            if vain >= _PATIENCE:
+                fall.shorten()
+                self._restore()
+                optimiser, vain = self._optimiser(rate), 0
+        self._restore()
+        spent = time.monotonic() - self.began
+        return Trained(self.steps, spent, self.before, self.best, spent < _EARLY * seconds)
 
     def judged(self) -> float:
         """The mean loss on the samples that are not trained on; infinite where it is not finite."""
@@ -106,27 +110,39 @@ class _Run:
             total = sum(float(self.loss(self.network, part)) * len(part) for part in parts) / max(len(self.held), 1)
         return total if math.isfinite(total) else math.inf
 
-    def _first_rate(self, until: float) -> float:
-        """The rate whose first steps leave the smallest loss; the weights stay."""
-        tried: list[tuple[float, float]] = []
-        for rate in _RATES:
-            if time.monotonic() >= until:
-                break
-            self._train(self._optimiser(rate), _TRIED, until)
-            tried.append((self.judged(), rate))
-            self._restore()
-            if len(tried) > 2 and tried[-1][0] > tried[-2][0] < tried[-3][0]:
-                break  # smaller ones are only slower
-        return min(tried, default=(0.0, _RATES[2]))[1]
+    def _first_rate(self, seconds: float) -> float:
+        """The rate of which a short fall, of so many seconds at most, leaves the smallest loss; the weights stay.
+
+        Down the losses from one in the middle, a step at a time: far ones are too small, or run away.
+        """
+        losses: dict[int, float] = {}
+
+        def left_by(place: int) -> float:
+            if place not in losses and 0 <= place < len(_RATES):
+                self._train(self._optimiser(_RATES[place]), _TRIED, _Fall(time.monotonic() + seconds, _TRIED))
+                losses[place] = self.judged()
+                self._restore()
+            return losses.get(place, math.inf)
+
+        best = _FIRST
+        for way in (1, -1):
+            while left_by(best + way) < left_by(best):
+                best += way
+        return _RATES[best]
 
     def _optimiser(self, rate: float) -> torch.optim.Optimizer:
         pairs = zip(self.weights, self.sizes, strict=True)
-        return torch.optim.Adam([{"params": [weight], "lr": rate * size} for weight, size in pairs])
+        groups = [{"params": [weight], "lr": rate * size, "first": rate * size} for weight, size in pairs]
+        return torch.optim.Adam(groups)
 
-    def _train(self, optimiser: torch.optim.Optimizer, steps: int, until: float) -> None:
+    def _train(self, optimiser: torch.optim.Optimizer, steps: int, fall: _Fall) -> None:
         taken = 0
         while taken < steps:
             for batch in self.used[torch.randperm(len(self.used), generator=self.generator)].split(self.size):
+                if taken >= steps or fall.over:
+                    return
+                for group in optimiser.param_groups:
+                    group["lr"] = fall.share * group["first"]
                 optimiser.zero_grad(set_to_none=True)
                 loss = self.loss(self.network, batch)
                 if not loss.requires_grad:
@@ -134,8 +150,7 @@ class _Run:
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 taken, self.steps = taken + 1, self.steps + 1
-                if taken >= steps or time.monotonic() >= until:
-                    return
+                fall.step()
 
     def _keep_if_better(self) -> bool:
         """Whether the loss fell by as much as counts; the best weights are kept in any case."""
@@ -152,6 +167,31 @@ class _Run:
     def _restore(self) -> None:
         for weight, kept in zip(self.weights, self.state, strict=True):
             weight.copy_(kept)
+
+
+class _Fall:
+    """The share of the first rate, from 1 to 0 by a half wave of a cosine, until a time, or sooner after so many steps."""
+
+    def __init__(self, end: float, steps: float = math.inf) -> None:
+        self.now, self.end, self.steps, self.taken, self.passed = time.monotonic(), end, steps, 0, 0.0
+
+    @property
+    def over(self) -> bool:
+        return self.now >= self.end or self.taken >= self.steps
+
+    @property
+    def share(self) -> float:
+        return 0.5 * (1.0 + math.cos(math.pi * max(self.passed, self.taken / self.steps)))
+
+    def step(self) -> None:
+        """Go on by the time since the last step, of what was left of it then."""
+        now = min(time.monotonic(), self.end)
+        self.passed += (1.0 - self.passed) * (now - self.now) / max(self.end - self.now, 1e-9)
+        self.now, self.taken = now, self.taken + 1
+
+    def shorten(self) -> None:
+        """Fall in less time than is left."""
+        self.end -= _SHORTENED * (self.end - self.now)
 
 
 def _size(weight: Tensor) -> float:

@@ -19,6 +19,7 @@ from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.fixed_points.fixed_point import fixed_point
 from notsodeep.fixed_points.solvers import Anderson
 from notsodeep.fixed_points.stand_in import Solved, watching
+from notsodeep.models.compiler.hooks import Module, Place, silenced, watchers
 
 Map = Callable[..., Any]
 _ROWS = 256  # samples that a module is looked into with
@@ -77,18 +78,12 @@ def found_in(
     """
     if (layer is None) != (map is None):
         raise BadInput("Give layer= and map= together: the part that solves for z, and its equation z = map(z, *inputs).")
-    try:
-        reference = copy.deepcopy(module).eval()
-    except (RuntimeError, TypeError) as error:
-        raise BadInput(
-            f"{type(module).__name__} cannot be copied: {error!s:.120} Where it has torch.nn.utils.weight_norm or "
-            "spectral_norm, take those of torch.nn.utils.parametrizations; what it keeps of a forward pass must be detached."
-        ) from error
+    reference, silent = quiet(module, x)
     rows, out = _run(reference, x)
     count, coupled = len(rows), _is_coupled(reference, rows, out)
     alike = isinstance(out, Tensor) and out.ndim > 0 and len(out) == count
     rows = x if coupled else x[fitted[:count]] if fitted is not None and alike else rows
-    copied = copy.deepcopy(reference) if layer is None else _with_equation(module, layer, map, rows, coupled)
+    copied = copy.deepcopy(reference) if layer is None else _with_equation(module, layer, map, rows, coupled, silent)
     with watching() as watch:
         again = tried(copied, rows)
     if len(watch.solves) != 1:
@@ -104,6 +99,30 @@ def found_in(
         )
     other = layer is not None and _apart(again, tried(reference, rows)) > _TOLERANCE
     return Found(copied, solved, coupled, reference, count, out, other)
+
+
+def quiet(module: Module, x: Tensor) -> tuple[Module, list[Place]]:
+    """A copy in eval mode without the hooks that only watch the module; see `watchers`.
+
+    Args:
+        module: The module; it stays as it is, and its forward hooks are called for two batches.
+        x: Samples.
+
+    Returns:
+        The copy, and where these hooks are.
+
+    Raises:
+        BadInput: It cannot be copied, or does not take x.
+    """
+    try:
+        copied = copy.deepcopy(module).eval()
+    except (RuntimeError, TypeError) as error:
+        raise BadInput(
+            f"{type(module).__name__} cannot be copied: {error!s:.120} Where it has torch.nn.utils.weight_norm or "
+            "spectral_norm, take those of torch.nn.utils.parametrizations; what it keeps of a forward pass must be detached."
+        ) from error
+    silent = watchers(copied, x, lambda each, rows: _run(each, rows)[1])
+    return silenced(copied, silent), silent
 
 
 def _run(module: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
@@ -159,7 +178,9 @@ def _miscounted(module: nn.Module, count: int) -> str:
     )
 
 
-def _with_equation(module: nn.Module, layer: nn.Module | str, map: Map | None, x: Tensor, coupled: bool) -> nn.Module:
+def _with_equation(
+    module: nn.Module, layer: nn.Module | str, map: Map | None, x: Tensor, coupled: bool, silent: list[Place]
+) -> nn.Module:
     """A copy of the module in which `fixed_point` solves z = map(z, *inputs) in the place of the layer."""
     names = {part: name for name, part in module.named_modules()}
     name = layer if isinstance(layer, str) else names.get(layer) if isinstance(layer, nn.Module) else None
@@ -169,7 +190,7 @@ def _with_equation(module: nn.Module, layer: nn.Module | str, map: Map | None, x
     if not callable(map) or isinstance(map, type):
         raise BadInput(f"map must be a function z, *inputs ↦ f; got {shown(map)}.")
     memo: dict[int, Any] = {}
-    copied = copy.deepcopy(module, memo).eval()
+    copied = silenced(copy.deepcopy(module, memo).eval(), silent)
     equation = _copied(map, memo)
     old = copied.get_submodule(name)
     inputs, state = _call_of(old, name, copied, x)

@@ -25,6 +25,7 @@ _LEGEND = (
     "Explicit twin: a network with the DEQ's kernel. Distilled, learnt: trained on the DEQ's outputs. Time up: still learning."
 )
 _R2_MARGIN = 0.003
+_ROUNDING = 1e-9
 _ROUNDED_UP = 1.005  # what is not 1 in three figures
 
 
@@ -156,8 +157,11 @@ class Frontier:
         return min(enough, key=lambda way: (not way.portable, way.mflop, -way.kept, way.seconds))
 
     def keeps(self, way: Way) -> bool:
-        """Whether it keeps enough, with one standard error to spare; see `surely`."""
-        return way is self.ways[0] or surely(way.kept, way.agreement is not None, self.samples) >= self.keep
+        """Whether it surely keeps enough; see `surely`. The DEQ itself always does."""
+        return way is self.ways[0] or self._surely(way) >= self.keep
+
+    def _surely(self, way: Way) -> float:
+        return surely(way.kept, way.agreement is not None, self.samples)
 
     @property
     def chosen(self) -> Way:
@@ -169,62 +173,85 @@ class Frontier:
 
     @property
     def verdict(self) -> str:
-        """What to deploy, in a sentence or two."""
+        """What to deploy, in a sentence or two.
+
+        It tells what the cheapest faithful way keeps and how much faster than the DEQ it is, whatever is deployed, and names a
+        plain network no dearer than the DEQ that surely scores better than what is deployed, if there is one.
+        """
         deq, way, first = self.ways[0], self.chosen, self.faithful
         what = "of its answers" if deq.agreement is not None else "of its variance"
         theirs = what.replace("its", "the DEQ's")
         where = f"on {self.samples} {'unseen' if self.unseen else 'held-out'} sample{'s' * (self.samples > 1)}"
         scores = "" if way.score is None else f" ({self.measure} {way.score:.4f}, the DEQ's {deq.score:.4f})"
+        nothing = f"nothing cheaper surely keeps {_share(self.keep)} {theirs if way.plain else what}{self._nearest()}"
         if way is deq:
-            said = f"Deploy the DEQ as it is: {where} nothing cheaper surely keeps {_share(self.keep)} {what}{self._nearest()}."
+            said = f"Deploy the DEQ as it is: {where} {nothing}."
         elif way.plain:
+            than = f"than {first.name}, the cheapest way that surely keeps {_share(self.keep)} {theirs}{self._told(first)}"
             said = (
-                f"Deploy {way.name}, trained on y: {self._savings(way)}{scores} it does no worse {where} than {first.name}, "
-                f"the cheapest way that surely keeps {_share(self.keep)} {theirs}."
+                f"Deploy {way.name}, trained on y: {self._savings(way)}{scores} it does no worse {where} "
+                f"{f'than the DEQ, and {nothing}' if first is deq else than}."
             )
         else:
             said = f"Deploy {way.name}: {where} it keeps {_share(way.kept)} {theirs} {self._savings(way)}{scores}."
         return " ".join([said, *self._remarks()])
 
+    def _told(self, way: Way) -> str:
+        """What a way keeps and how fast it is, in brackets."""
+        sure = f" here, surely {_share(self._surely(way))}" if self.keep <= way.kept and not self.keeps(way) else ""
+        return f" ({_share(way.kept)}{sure}, {self._faster(way)})"
+
+    def _faster(self, way: Way) -> str:
+        return f"{_figures(self.ways[0].milliseconds / max(way.milliseconds, 1e-9))} times as fast"
+
     def _savings(self, way: Way) -> str:
         deq = self.ways[0]
-        faster = f"{_figures(deq.milliseconds / max(way.milliseconds, 1e-9))} times as fast here"
+        faster = f"{self._faster(way)} here"
         fewer = deq.mflop / way.mflop if way.mflop > 0.0 else 1.0
         return f"with {_figures(fewer)} times fewer FLOPs than the DEQ and {faster}" if fewer > _ROUNDED_UP else faster
 
     def _nearest(self) -> str:
-        """The most faithful of the cheaper ways, in brackets."""
-        deq = self.ways[0]
-        cheaper = [other for other in self.ways[1:] if not other.plain and other.mflop < deq.mflop]
+        """The most faithful of the cheaper ways, in brackets; the cheapest of those."""
+        cheaper = [other for other in self.ways[1:] if not other.plain and other.mflop < self.ways[0].mflop]
         if not cheaper:
             return ""
-        near = max(cheaper, key=lambda other: other.kept)
-        few = ", less than a standard error more" if near.kept >= self.keep else ""
-        return f" ({near.name}: {_share(near.kept)}{few})"
+        near = max(cheaper, key=lambda other: (other.kept, -other.mflop))
+        return f"; {near.name} comes nearest{self._told(near)}"
 
     def _remarks(self) -> list[str]:
         """What else is to be known."""
         remarks, better, plain = [], self._better_plain(), [way for way in self.ways if way.plain]
-        if better is not None and not self.chosen.plain:
-            remarks.append(f"Where answers of its own will do, {better.name} scores {better.score:.4f}.")
+        if better is not None:
+            own = "" if self.chosen.plain else "Where answers of its own will do, "
+            remarks.append(
+                f"{own}{better.name} is surely better: {self.measure} {better.score:.4f} against {_score(self.chosen):.4f}, "
+                f"{self._savings(better)}."
+            )
         if plain and not any(way.finished for way in plain) and not self.chosen.plain:
             remarks.append("The plain networks were still learning when their time was up: a larger budget is fairer to them.")
         if self.measure is not None and not self.unseen:
             remarks.append(
                 "If the DEQ was trained on these samples too, they flatter it, and all that copies it: test= takes others."
             )
-        if self.ways[0].agreement is not None and 1e-9 < 1.0 - self.samples * (1.0 - self.keep) < 1.0:
-            remarks.append(f"So few samples cannot tell {_share(self.keep)} from less.")
+        if self.ways[0].agreement is not None and surely(1.0, True, self.samples) < self.keep:
+            fewer = f"Fewer than {needed(self.keep)}" if self.keep < 1.0 else "However many"
+            remarks.append(
+                f"{fewer} samples cannot make {_share(self.keep)} sure, even where all answers agree: judge by more, or ask "
+                "for less by keep=."
+            )
         if self.guessed:
             remarks.append("The outputs are taken for scores of classes; where they are numbers to predict, give y.")
         return remarks
 
     def _better_plain(self) -> Way | None:
-        """The best plain network that costs no more than the DEQ and scores clearly better than the way to deploy."""
-        deq, own = self.ways[0], _score(self.chosen)
-        # One standard error of an accuracy; of R², a difference that shows in a table.
-        margin = math.sqrt(max(own * (1.0 - own), 0.0) / self.samples) if self.measure == "accuracy" else _R2_MARGIN
-        rivals = [other for other in self.ways if other.plain and other.mflop <= deq.mflop and _score(other) > own + margin]
+        """The best plain network that costs no more than the DEQ and surely scores better than the way to deploy."""
+        own, counted = _score(self.chosen), self.measure == "accuracy"
+
+        def least(way: Way) -> float:
+            """Of an accuracy as of answers kept; of R² less a difference that shows in a table."""
+            return surely(_score(way), True, self.samples) if counted else _score(way) - _R2_MARGIN
+
+        rivals = [way for way in self.ways if way.plain and way.mflop <= self.ways[0].mflop and least(way) > own]
         return max(rivals, key=_score, default=None)
 
     def summary(self) -> str:
@@ -275,8 +302,29 @@ def size_of(outputs: Tensor, classifies: bool) -> Tensor:
 
 
 def surely(kept: float, classifies: bool, samples: int) -> float:
-    """The share that is kept; of answers less one standard error, as the best of many ways does worse on other samples."""
-    return kept - math.sqrt(max(kept * (1.0 - kept), 0.0) / samples) if classifies else kept
+    """The share that is surely kept: of a share p of n answers, Wilson's lower bound at one standard deviation,
+
+        (n p + ½ − √(n p (1 − p) + ¼)) / (n + 1),
+
+    which is the least share that p is no more than its own standard error above. Where all n answers agree, it is n/(n + 1).
+
+    Args:
+        kept: The share p that is kept on the samples.
+        classifies: Whether answers are classes. The share of the variance of numbers is returned as it is.
+        samples: n.
+
+    Returns:
+        The share: less than p, as the best of many ways does worse on other samples.
+    """
+    if not classifies:
+        return kept
+    agree = samples * kept
+    return (agree + 0.5 - math.sqrt(max(agree * (1.0 - kept), 0.0) + 0.25)) / (samples + 1)
+
+
+def needed(keep: float) -> int:
+    """So many samples, all with the same answer, make a share below 1 sure; see `surely`."""
+    return math.ceil(keep / (1.0 - keep) - _ROUNDING)
 
 
 def _figures(value: float) -> str:

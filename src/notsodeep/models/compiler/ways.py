@@ -30,7 +30,8 @@ from notsodeep.models.unrolled import DenseResponse, Response, Unrolled, linear_
 
 _TOLERANCES, _CUTS, _RESPONDED, _LEARNT = (1e-3, 1e-2, 1e-1), (48, 32, 24, 16, 12, 8, 5, 3, 2, 1), (2, 1, 0), (1, 2, 4, 8, 16)
 _ALWAYS = 8  # steps of a cut; more where the DEQ itself takes more
-_TIMED_ROWS, _TIMED_RUNS, _COUNTED_ROWS, _COMPARED = 512, 5, 64, 512
+_TIMED_ROWS, _TIMED_RUNS, _COUNTED_ROWS, _COMPARED = 512, 9, 64, 512
+_AT_FIRST, _AGAIN = 0.4, 2.0 / 3.0  # of the time to distil: all of the ways; of what is left: the one that is nearest
 _LEAST_SHARE, _NEAR = 0.05, 0.1  # of the budget for one more training; of the answers that may be missing for it
 _TIMED_SECONDS = 10.0  # for all ways together, if one run of each takes no longer
 
@@ -202,7 +203,7 @@ class Search:
         trial, used = self.trial, self.found.solved.solution.evaluations
         loss, until = trial.distillation(self.model), time.monotonic() + seconds
         counts = [k for k in _LEARNT if k < max(used, 2)]
-        clock, kept = Clock(0.5 * seconds, len(self.explicit) + len(counts)), {}
+        clock, kept = Clock(_AT_FIRST * seconds, len(self.explicit) + len(counts)), {}
 
         def train(way: _Made, clock: Clock) -> _Made:
             way = self._train(way, loss, clock)
@@ -228,17 +229,22 @@ class Search:
             if not near:
                 break
             name = max(near, key=lambda name: kept[name])
-            ways[name] = train(ways[name], Clock(left, 2))
+            ways[name] = train(ways[name], Clock(_AGAIN * left, 1))
             again.add(name)
         return list(ways.values())
 
     def _plain(self, seconds: float) -> list[_Made]:
-        """Networks of the same shapes, trained on y: all for a while, then the best of them."""
+        """Networks of the same shapes, trained on y: for about as many steps each, then, in what is left, the best of them."""
         loss, until = self.trial.task(), time.monotonic() + seconds
         shapes = {shape(network): network for network in self.explicit.values()}
         made = [plain_twin(network) for network in shapes.values()] or [plain_steps(self.found, 2)]
-        clock = Clock(0.6 * seconds if len(made) > 1 else seconds, len(made))
-        ways = [self._train(_Made(name, network, plain=True), loss, clock) for network, name in made]
+        ways = [_Made(name, network, plain=True) for network, name in made]
+        costs = [max(self._operations(way), 1.0) for way in ways]
+        waiting = sorted(range(len(ways)), key=costs.__getitem__)  # the dearest has what the others leave
+        while waiting:
+            share = costs[waiting[0]] / sum(costs[place] for place in waiting)
+            place = waiting.pop(0)
+            ways[place] = self._train(ways[place], loss, Clock(share * (until - time.monotonic()), 1))
         left = until - time.monotonic()
         losses = [math.inf if way.trained is None else way.trained.after for way in ways]
         best = losses.index(min(losses))

@@ -36,6 +36,7 @@ _ONE_AT_A_TIME = threading.RLock()
 """torch's exporter patches modules and uses globals: two exports at once fail."""
 _NO_OPERATOR = ("DispatchError", "ConversionError", "UnsupportedOperatorError")  # errors for a missing operator
 _PROPERTY = "notsodeep.fixed_points"  # the file's property that describes its fixed points
+_HEADED = 4  # axes of queries: samples, heads, length, features
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 _FLOAT, _DOUBLE = 1, 11  # ONNX's codes of the types
 
@@ -247,6 +248,7 @@ def translations(dtype: torch.dtype) -> Table:
         return op.Add(op.Max(a, b), op.Log(op.Add(smaller, op.CastLike(_constant(1.0), smaller))))
 
     always: Table = {torch.ops.aten.logaddexp.default: logaddexp}
+    always[torch.ops.aten.scaled_dot_product_attention.default] = _attention
     return always | _rounded() | _in_float32_only() if dtype == torch.float64 else always
 
 
@@ -260,6 +262,39 @@ def _constant(value: float) -> Any:
     from onnxscript import ir
 
     return _operators().Constant(value=ir.tensor(float(value), dtype=ir.DataType.DOUBLE))
+
+
+def _attention(query: Any, key: Any, value: Any, mask: Any = None, *given: Any, **named: Any) -> Any:
+    """Attention on (n, T, d) or (T, d), as that of a single head; the exporter's own takes (n, heads, T, d) only."""
+    from onnxscript.function_libs.torch_lib.ops.nn import aten_scaled_dot_product_attention as of_heads
+
+    op, axes = _operators(), len(query.shape)
+    if axes == _HEADED:
+        return of_heads(query, key, value, mask, *given, **named)
+    if axes > _HEADED or {axes} != {len(each.shape) for each in (key, value)} or named.get("enable_gqa"):
+        raise ValueError(
+            f"scaled_dot_product_attention on queries of {axes} axes: give queries, keys and values (n, heads, T, d), as by "
+            "x.flatten(0, -4)."
+        )
+    headed = (
+        (1,) if axes == _HEADED - 1 else (0, 1)
+    )  # (n, T, d) gets a head, (T, d) a sample too, and so does a mask of samples
+    query, key, value = (_with_axes(each, headed) for each in (query, key, value))
+    if mask is not None and len(mask.shape) == _HEADED - 1:
+        mask = _with_axes(mask, headed)
+    return op.Squeeze(of_heads(query, key, value, mask, *given, **named), op.Constant(value_ints=headed))
+
+
+def _with_axes(x: Any, axes: tuple[int, ...]) -> Any:
+    """x with axes of length 1, its shape and dtype known as before."""
+    from onnxscript import ir
+
+    op, lengths = _operators(), list(x.shape)
+    for axis in axes:
+        lengths.insert(axis, 1)
+    made = op.Unsqueeze(x, op.Constant(value_ints=axes))
+    made.shape, made.dtype = ir.Shape(lengths), x.dtype
+    return made
 
 
 def _rounded() -> Table:
