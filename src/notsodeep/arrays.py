@@ -55,8 +55,8 @@ def images(x: Array, name: str = "x") -> Tensor:
     shape = tuple(tensor.shape)
     if tensor.ndim not in (3, 4):
         raise BadInput(
-            f"{name} has shape {shape}; expected images (n, channels, height, width) or signals (n, channels, length): for rows "
-            "of pixels x.reshape(n, channels, height, width)."
+            f"{name} has shape {shape}; expected images (n, channels, height, width) or signals (n, channels, length); "
+            "of rows of pixels, x.reshape(n, channels, height, width)."
         )
     if tensor.numel() == 0:
         raise BadInput(f"{name} is empty: shape {shape}; at least one sample, channel and position is needed.")

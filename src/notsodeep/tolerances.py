@@ -42,7 +42,7 @@ FUSED_PATCH = {"float64": 1e-13, "float32": 5e-7}
 """The same for compiled loops, by the dtype they work in."""
 
 FUSED_PATCH_TRUNCATION = 1e-9
-"""What a series of compiled loops may miss of E[φ'²] in float64, at positions where two patches agree: images have many such."""
+"""What a series of compiled loops may miss of E[φ'²] in float64 where two patches agree, as many of images do."""
 
 COLLINEAR = 4e-15
 """1 − |ρ| below which two unit vectors in float64 count as parallel."""

@@ -65,6 +65,18 @@ def _enn() -> nsd.ENN:
     return nsd.ENN(nsd.Explicit(["relu"]), 3, 4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
+def _patched(net: Any) -> nsd.Convolutional:
+    return nsd.Convolutional(net, readout="pooled")
+
+
+def _images() -> torch.Tensor:
+    return torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def _conv(kind: Any, net: Any) -> Any:
+    return kind(_patched(net), 2, 4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
 def _operator() -> nsd.kernels.LowRankPlusDiagonal:
     return nsd.kernels.LowRankPlusDiagonal(_X.clone(), torch.eye(3, dtype=torch.float64), torch.ones(6, dtype=torch.float64))
 
@@ -94,6 +106,9 @@ GOOD: dict[str, Callable[[], Any]] = {
     "factor": lambda: 2.0,
     "stretch": lambda: 2.0,
     "gains": lambda: (1.0, 2.0),
+    "images": lambda: _patched(_net()),
+    "channels": lambda: 2,
+    "grid": lambda: (3, 3),
     "parts": lambda: (nsd.activation("tanh"), nsd.activation("relu")),
     "weighted": lambda: [(1.0, nsd.activation("tanh"))],
     "offset": lambda: 0.5,
@@ -177,9 +192,13 @@ GOOD: dict[str, Callable[[], Any]] = {
 }
 """A good argument for each required parameter, by its name."""
 
+_OF_IMAGES = ("forward", "features", "feature_map", "solve")
 GOOD_AT: dict[str, dict[str, Callable[[], Any]]] = {
     "scalars": {"net": _net},
     "ENN": {"net": lambda: nsd.Explicit(["relu"])},
+    "ConvENN": {"images": lambda: _patched(nsd.Explicit(["relu"]))},
+    **{f"{name}.{method}": {"x": _images} for name in ("ConvDEQ", "ConvENN") for method in _OF_IMAGES},
+    "Convolutional.tau0": {"x": _images},
     "kernels.TiledKernel": {"kernel": lambda: "conjugate"},
     "models.to_explicit": {"deq": lambda: nsd.models.to_deq(_enn())},
     "fixed_points.Activated": {"phi": lambda: torch.tanh},
@@ -207,6 +226,9 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "DEQ": lambda: _knowing(_deq()),
     "ENN": lambda: _knowing(_enn()),
     "Implicit": _net,
+    "Convolutional": lambda: _patched(_net()),
+    "ConvDEQ": lambda: _conv(nsd.ConvDEQ, _net()),
+    "ConvENN": lambda: _conv(nsd.ConvENN, nsd.Explicit(["relu"])),
     "Explicit": lambda: nsd.Explicit(["tanh"]),
     "LowRankPlusDiagonal": _operator,
     "TiledKernel": lambda: nsd.kernels.TiledKernel(_net(), _X, ridge=0.1),

@@ -1,8 +1,8 @@
 """Write neural_tangents_images.json: kernels of convolutional networks by the public library neural-tangents, in float64.
 
 Independent of the package. Their network is Conv, φ_1, Conv, φ_2, … read out by Flatten or GlobalAvgPool and Dense, in the NTK
-parametrisation without biases. The library divides x[s]·x[s'] by the number of channels c, so the first Conv takes W_std = √c and
-the others 1; its Conv averages over the patch, as P does (THEORY section 8).
+parametrisation without biases. The library divides x[s]·x[s'] by the number of channels c, so the first Conv takes W_std = √c
+and the others 1; its Conv averages over the patch, as P does (THEORY section 8).
 
 Run: python tests/golden/make_neural_tangents_images.py
 in an environment with neural-tangents 0.6.5, jax 0.4.30, numpy < 2 (and tf2jax 0.3.5, which its import needs).
@@ -20,7 +20,12 @@ jax.config.update("jax_enable_x64", True)
 import neural_tangents as nt  # noqa: E402
 from neural_tangents import stax  # noqa: E402
 
-LAYERS = {"relu": stax.Relu, "leaky_relu:0.1": lambda: stax.LeakyRelu(0.1), "erf": stax.Erf, "gelu": lambda: stax.Gelu(approximate=False)}
+LAYERS = {
+    "relu": stax.Relu,
+    "leaky_relu:0.1": lambda: stax.LeakyRelu(0.1),
+    "erf": stax.Erf,
+    "gelu": lambda: stax.Gelu(approximate=False),
+}
 NETWORKS = [["relu"], ["erf"], ["relu", "relu"], ["gelu", "erf"], ["relu", "leaky_relu:0.1", "erf"]]
 PADDINGS = {"zero": "SAME", "circular": "CIRCULAR"}
 PATCHES = [[3, 3], [1, 3]]
@@ -38,9 +43,7 @@ def kernels(x: np.ndarray, names: list[str], patch: list[int], padding: str, rea
     parts = []
     for depth, name in enumerate(names):
         scale = float(np.sqrt(x.shape[1])) if depth == 0 else 1.0
-        parts.append(
-            stax.Conv(1, tuple(patch), padding=PADDINGS[padding], W_std=scale, b_std=None, parameterization="ntk")
-        )
+        parts.append(stax.Conv(1, tuple(patch), padding=PADDINGS[padding], W_std=scale, b_std=None, parameterization="ntk"))
         parts.append(LAYERS[name]())
     parts.append(stax.Flatten() if readout == "flat" else stax.GlobalAvgPool())
     parts.append(stax.Dense(1, W_std=1.0, b_std=None, parameterization="ntk"))

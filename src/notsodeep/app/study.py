@@ -23,7 +23,7 @@ from notsodeep.data.standardiser import standardised
 from notsodeep.errors import BadInput, NoMatch, NotContractive, NotConverged, NotSoDeepError
 from notsodeep.kernels.compare import relative_gap
 from notsodeep.kernels.exact.kernels import conjugate_kernel
-from notsodeep.kernels.exact.solver import Prepared, prepare
+from notsodeep.kernels.exact.solver import PreparedKernel, prepare
 from notsodeep.kernels.names import Match
 from notsodeep.linalg.eigen import spectral_norm
 from notsodeep.matching.candidates import Split, Task
@@ -279,7 +279,7 @@ def _compare(networks: dict[str, Network], kernel: str, x: Tensor, tau0: float) 
     return found, {name: gap.result() / norm for name, gap in gaps.items()}
 
 
-def _filled(prepared: Prepared, kernel: str) -> Tensor:
+def _filled(prepared: PreparedKernel, kernel: str) -> Tensor:
     matrix = prepared.rows.new_empty(prepared.shape)
     prepared.fill((matrix,), (kernel,))
     return matrix

@@ -20,6 +20,7 @@ from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Match
 from notsodeep.models.compiler.compile import Compiled, compile_deq
 from notsodeep.models.compiler.frontier import Answers
+from notsodeep.models.convolutional import ConvDEQ, ConvENN
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.export.onnx import to_onnx
@@ -55,6 +56,10 @@ def compile_command(
         _check_folder(out)
     with working("reading the network and the data"):
         deq = load(model)
+        if isinstance(deq, ConvDEQ | ConvENN):
+            raise BadInput(
+                f"{str(model)!r} holds a network of images, which the command line has no data for: use compile_deq."
+            )
         if not isinstance(deq, DEQ):
             raise BadInput(f"{str(model)!r} holds {_named(deq)}, which is explicit already.")
         task = _task(deq, model, data, labels, seed, standardise)

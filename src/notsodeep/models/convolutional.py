@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from torch.nn import functional
 
 from notsodeep.activations import Mixed
 from notsodeep.arguments import choices, count, counts, flag, instance, norm, weight_options
+from notsodeep.arrays import check_dense
 from notsodeep.errors import BadInput
 from notsodeep.fixed_points.adjoint import Adjoint, ImplicitAdjoint, require_adjoint
 from notsodeep.fixed_points.fixed_point import fixed_point
+from notsodeep.fixed_points.plan import FullPrecision, Plan, Precision
 from notsodeep.fixed_points.solution import Solution
 from notsodeep.fixed_points.solvers import Anderson, Solver
 from notsodeep.models.enn import Draw, Readout, gained
@@ -44,7 +47,7 @@ class _OfImages(nn.Module):
         super().__init__()
         self.images, self.channels = images, count(channels, "channels")
         self.out_features = None if out_features is None else count(out_features, "out_features")
-        self.grid = None if grid is None else counts(list(grid), "grid")
+        self.grid = None if grid is None else counts(grid, "lengths")
         self.patch = (images.patch,) * len(self.grid or (0, 0)) if isinstance(images.patch, int) else images.patch
         sites = 1 if images.pooled or self.grid is None else images.patches(self.grid).positions
         if self.out_features is not None and not images.pooled and self.grid is None:
@@ -70,6 +73,8 @@ class _OfImages(nn.Module):
 
     def _checked(self, x: Tensor, weight: Tensor) -> Patches:
         axes, name = len(self.patch), type(self).__name__
+        if isinstance(x, Tensor):
+            check_dense(x, "x")
         if not isinstance(x, Tensor) or x.ndim != 2 + axes or x.shape[1] != self.channels:
             given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             shape = "height, width" if axes == 2 else "length"
@@ -84,14 +89,18 @@ class _OfImages(nn.Module):
         """Σ_r W_r x[s + r], with zeros or the other end beyond the edges."""
         reach = [length // 2 for length in patches.patch]
         convolution = _CONVOLUTIONS[len(reach)]
-        if not patches.circular:
-            return convolution(x, weight, padding=reach)
-        sides = [side for length in reversed(reach) for side in (length, length)]
-        return convolution(functional.pad(x, sides, mode="circular"), weight)
+        if patches.circular:
+            sides = [side for length in reversed(reach) for side in (length, length)]
+            x, reach = functional.pad(x, sides, mode="circular"), [0] * len(reach)
+        found: Tensor = convolution(x, weight, padding=reach)
+        return found
 
     def _kernel(self, draw: Draw, rows: int, columns: int, gain: float = 1.0) -> nn.Parameter:
         flat = draw.gaussian(rows, columns * math.prod(self.patch), gain)
         return nn.Parameter(flat.detach().view(rows, columns, *self.patch))
+
+    def _shared_repr(self) -> str:
+        return f"{self.images}, channels={self.channels}, out_features={self.out_features}, grid={self.grid}"
 
     @property
     def _patch_size(self) -> int:
@@ -101,7 +110,7 @@ class _OfImages(nn.Module):
 class ConvDEQ(_OfImages):
     """z* = φ(h*)/√m, h*[s] = (σ_a Σ_r A_r z*[s + r] + σ_b Σ_r B_r x[s + r])/√|P| (+ c), and out of the readout of z*.
 
-    Ref: docs/theory.md, section 8.
+    Ref: docs/theory.md, section 10.
 
     Args:
         images: A `Convolutional` of an `Implicit`; its φ is centred at `tau0`.
@@ -111,9 +120,7 @@ class ConvDEQ(_OfImages):
         grid: (height, width) or (length,) of the samples; needed by a flat readout.
         solver: Solver of the equilibrium.
         adjoint: Method of the gradient; the exact `ImplicitAdjoint` by default.
-        tol: Residual, relative to the state, at which a sample has converged; None depends on the dtype.
-        max_steps: Steps after which the solver stops.
-        throw: Raise `NotConverged` for a state that is not found; False returns the best one.
+        tol, relative, max_steps, precision, throw, atol: As in `DEQ`.
         tau0: Root mean square norm of a patch that φ is centred for, `images.tau0(x)`.
         bias: Whether there is a c, one for each channel of the state.
         readout_bias: Whether the readout has a bias.
@@ -136,8 +143,11 @@ class ConvDEQ(_OfImages):
         solver: Solver = Anderson(),  # noqa: B008 (a frozen value)
         adjoint: Adjoint | None = None,
         tol: float | None = None,
+        relative: bool = True,
         max_steps: int = 200,
+        precision: Precision = FullPrecision(),  # noqa: B008
         throw: bool = True,
+        atol: float = 0.0,
         tau0: float = 1.0,
         bias: bool = False,
         readout_bias: bool = False,
@@ -146,16 +156,16 @@ class ConvDEQ(_OfImages):
         dtype: torch.dtype | None = None,
     ) -> None:
         net = _network(images, Implicit, "ConvDEQ")
-        draw, self_width = Draw(*weight_options(generator, device, dtype)), count(width, "width")
-        super().__init__(images, channels, self_width, out_features, grid, flag(readout_bias, "readout_bias"), draw)
-        self.width, self.tau0 = self_width, norm(tau0)
+        draw, units = Draw(*weight_options(generator, device, dtype)), count(width, "width")
+        super().__init__(images, channels, units, out_features, grid, flag(readout_bias, "readout_bias"), draw)
+        self.width, self.tau0 = units, norm(tau0)
         with torch.device("cpu"):  # the offset is a number, on whatever device the weights are made
             self.phi = net.centred(self.tau0).phi
         self.recurrent = math.sqrt(net.var_a / (self.width * self._patch_size))
         self.inward = math.sqrt(net.var_b / self._patch_size)
         self.adjoint = ImplicitAdjoint() if adjoint is None else adjoint
         require_adjoint(self.adjoint)
-        self.solving = {"solver": solver, "tol": tol, "max_steps": max_steps, "throw": throw}
+        self.plan = Plan(solver, tol, relative, max_steps, precision, throw, atol)
         self.A = self._kernel(draw, self.width, self.width)
         self.B = self._kernel(draw, self.width, self.channels)
         self.bias = draw.zeros(self.width) if flag(bias, "bias") else None
@@ -168,10 +178,12 @@ class ConvDEQ(_OfImages):
             drive = drive + self.bias.view(-1, *(1,) * len(self.patch))
 
         def step(state: Tensor, drive: Tensor, weight: Tensor) -> Tensor:
-            return self.phi(self._convolved(state, weight, patches) + drive)
+            following: Tensor = self.phi(self._convolved(state, weight, patches) + drive)
+            return following
 
-        options: dict[str, Any] = self.solving | {"adjoint": self.adjoint, "samples": 1}
-        return fixed_point(step, self.phi(drive), inputs=(drive,), args=(self.A * self.recurrent,), **options)
+        plan: dict[str, Any] = {field.name: getattr(self.plan, field.name) for field in fields(Plan)}
+        terms: dict[str, Any] = {"inputs": (drive,), "args": (self.A * self.recurrent,)}
+        return fixed_point(step, self.phi(drive), adjoint=self.adjoint, samples=1, **terms, **plan)
 
     def feature_map(self, x: Tensor) -> Tensor:
         """(n, m, …): z* of every position."""
@@ -179,12 +191,14 @@ class ConvDEQ(_OfImages):
         return value / math.sqrt(self.width)
 
     def extra_repr(self) -> str:
-        return f"{self.images}, channels={self.channels}, width={self.width}, out_features={self.out_features}, grid={self.grid}"
+        return (
+            f"{self.images}, channels={self.channels}, width={self.width}, out_features={self.out_features}, grid={self.grid}"
+        )
 
 
 class ConvENN(_OfImages):
     """x^(l)[s] = σ_l(g_l Σ_r W_{l,r} x^(l−1)[s + r]/√|P|)/√m_l for l = 1 … L, and out of g_{L+1} R; weights N(0, 1/g²) at the
-    start. Ref: docs/theory.md, sections 7 and 8.
+    start. Ref: docs/theory.md, sections 7 and 10.
 
     Args:
         images: A `Convolutional` of an `Explicit`.
@@ -248,11 +262,13 @@ class ConvENN(_OfImages):
 
     def extra_repr(self) -> str:
         widths = self.widths[0] if len(set(self.widths)) == 1 else self.widths
-        return f"{self.images}, channels={self.channels}, width={widths}, out_features={self.out_features}, grid={self.grid}"
+        return f"{self._shared_repr()}, width={widths}"
 
 
 def _network(images: Any, kind: type[Any], module: str) -> Any:
     instance(images, Convolutional, "images", f"Convolutional({kind.__name__}(…))")
     if not isinstance(images.net, kind):
-        raise BadInput(f"{module} takes a Convolutional of an {kind.__name__} network, got one of an {type(images.net).__name__}.")
+        raise BadInput(
+            f"{module} takes a Convolutional of an {kind.__name__} network, got one of an {type(images.net).__name__}."
+        )
     return images.net

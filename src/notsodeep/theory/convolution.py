@@ -1,9 +1,10 @@
 """Convolutional networks of infinitely many channels, as values.
 
-    Implicit:  h[s] = (σ_a Σ_r A_r z[s + r] + σ_b Σ_r B_r x[s + r])/√|P|,  z = φ(h)/√m      (z, x are 0 or wrapped beyond the edges)
+    Implicit:  h[s] = (σ_a Σ_r A_r z[s + r] + σ_b Σ_r B_r x[s + r])/√|P|,  z = φ(h)/√m
     Explicit:  x^(l)[s] = σ_l(Σ_r W_{l,r} x^(l−1)[s + r]/√|P|)/√m_l,  l = 1 … L
 
-s runs over the positions of a signal or an image, r over the offsets of the patch P. Ref: docs/theory.md, section 8.
+s runs over the positions of a signal or an image, r over the offsets of the patch P; beyond the edges are zeros, or the other
+end. Ref: docs/theory.md, section 10.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ class Convolutional:
         Raises:
             BadInput: A patch of another number of axes, or one that goes more than once around a closed grid.
         """
+        grid = counts(grid, "lengths")
         lengths = (self.patch,) * len(grid) if isinstance(self.patch, int) else self.patch
         shape = " × ".join(map(str, grid))
         if len(lengths) != len(grid):
@@ -143,7 +145,7 @@ class Convolutional:
                 f"A patch of {' × '.join(map(str, lengths))} goes more than once around a closed grid of {shape}: take a "
                 "smaller patch."
             )
-        return Patches(tuple(grid), lengths, self.padding == "circular")
+        return Patches(grid, lengths, self.padding == "circular")
 
     def tau0(self, x: Array) -> float:
         """The root mean square norm of a patch, τ0 = √(mean over samples and positions of (P S_ii)[s]).

@@ -196,7 +196,7 @@ def test_what_has_no_kernel_is_refused_with_a_remedy_that_works():
 
 
 def test_a_pair_that_does_not_fit_is_refused_beforehand(monkeypatch):
-    monkeypatch.setattr("notsodeep.kernels.exact.images.prepared.available_bytes", lambda device: 1 << 20)
+    monkeypatch.setattr("notsodeep.kernels.exact.images.prepared.available_bytes", lambda _: 1 << 20)
     with pytest.raises(nsd.BadInput, match='readout="flat"'):
         nsd.conjugate_kernel(nsd.Convolutional(nsd.Implicit("relu", 0.2), readout="pooled"), _images(2, 1, 16, 16))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from notsodeep.arguments import choice
 from notsodeep.arrays import Array, check_dense, check_memory, like, unwritten
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact.solver import Prepared, prepare
+from notsodeep.kernels.exact.solver import PreparedKernel, prepare
 from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
 from notsodeep.kernels.names import Kernel, as_kernel, as_kernels
 from notsodeep.theory.architecture import Network
@@ -120,7 +120,7 @@ def _compute(net: Network, x: Array, x2: Array | None, tau0: float | None, out: 
     return [hand_back(output) if each is None else each for output, each in zip(outputs, given, strict=True)]
 
 
-def _allocated(prepared: Prepared, results: int) -> Tensor:
+def _allocated(prepared: PreparedKernel, results: int) -> Tensor:
     n, n2 = prepared.shape
     instead = "kernel_tiles or out=… (a memory map), or sharp_kernel or equivalent_kernel, which keep O(n p)"
     what = f"A pair of {n} × {n2} kernels" if results == 2 else None

@@ -14,7 +14,7 @@ from notsodeep.arguments import count, flag
 from notsodeep.arrays import Array, available_bytes, check_memory, operand, ridge as checked_ridge
 from notsodeep.errors import BadInput
 from notsodeep.kernels.exact.preconditioners import Preconditioning, SharpNystrom
-from notsodeep.kernels.exact.solver import Prepared, prepare
+from notsodeep.kernels.exact.solver import PreparedKernel, prepare
 from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
 from notsodeep.kernels.names import Kernel, as_kernel
 from notsodeep.linalg.conjugate_gradients import LinearSolution, conjugate_gradients
@@ -209,7 +209,7 @@ def _ridge(ridge: float | Tensor, like: Tensor) -> Tensor:
 class Triangle:
     """One triangle of a symmetric kernel; kept after the first pass where `keep`, else computed at every pass."""
 
-    def __init__(self, prepared: Prepared, kernel: Kernel, side: int, keep: bool | None) -> None:
+    def __init__(self, prepared: PreparedKernel, kernel: Kernel, side: int, keep: bool | None) -> None:
         self.prepared, self.kernel, self.side = prepared, kernel, side
         rows = prepared.rows
         needed = len(rows) * (len(rows) + side) // 2 * rows.element_size()

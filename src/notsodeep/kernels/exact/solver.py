@@ -97,6 +97,10 @@ class Prepared:
         return on_diagonal(left, right, self.rows.device) if self.paired else None
 
 
+PreparedKernel = Prepared | PreparedImages
+"""What gives tiles, whole kernels and diagonals."""
+
+
 def prepare(
     net: Network,
     x: Array,
@@ -106,7 +110,7 @@ def prepare(
     tangent: bool = True,
     fused: bool = True,
     eager: bool = False,
-) -> Prepared | PreparedImages:
+) -> PreparedKernel:
     """The O(n) part of a kernel: variances, moments and coefficients of every sample.
 
     Args:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from notsodeep.arrays import samples
 from notsodeep.errors import BadInput, NumericsWarning
-from notsodeep.kernels.exact.solver import Prepared, prepare
+from notsodeep.kernels.exact.solver import PreparedKernel, prepare
 from notsodeep.kernels.exact.tiles import fill, tile_size
 from notsodeep.kernels.names import Kernel, as_kernels
 from notsodeep.kernels.stored.description import FORMAT
@@ -69,10 +69,10 @@ class Workbench:
     def __init__(self, job: TileJob, x: Tensor, x2: Tensor | None) -> None:
         self.devices = devices(job.devices)
         self._job, self._x, self._x2, self._writer = job, x, x2, Writer(job.store)
-        self._prepared: dict[str, Prepared] = {}
+        self._prepared: dict[str, PreparedKernel] = {}
         self._lock = threading.Lock()
 
-    def on(self, device: str) -> Prepared:
+    def on(self, device: str) -> PreparedKernel:
         with self._lock:
             if device not in self._prepared:
                 x, x2 = (None if own is None else own.to(device) for own in (self._x, self._x2))

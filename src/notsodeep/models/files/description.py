@@ -19,12 +19,16 @@ from notsodeep.fixed_points.adjoint import ImplicitAdjoint, PhantomAdjoint, Unro
 from notsodeep.fixed_points.plan import FullPrecision, MixedPrecision, Plan
 from notsodeep.fixed_points.solvers import Anderson, Broyden, Picard
 from notsodeep.fixed_points.splitting import ForwardBackward, PeacemanRachford
+from notsodeep.models.convolutional import ConvDEQ, ConvENN
 from notsodeep.models.deq import DEQ
 from notsodeep.models.enn import ENN
 from notsodeep.models.unrolled import DenseResponse, Unrolled
 from notsodeep.runtime.json_values import from_record, made, to_record
 from notsodeep.theory.architecture import Explicit, Implicit, Stacked
+from notsodeep.theory.convolution import Convolutional
 
+Written = DEQ | ENN | ConvDEQ | ConvENN | Unrolled
+"""The networks that files hold; of an unrolled network, that of a DEQ."""
 Functions = Mapping[str, Callable[[Tensor], Tensor]]
 Record = dict[str, Any]
 
@@ -38,8 +42,9 @@ _CHOICES = (
     FullPrecision, MixedPrecision,
 )  # fmt: skip
 _KINDS: dict[str, Callable[..., Any]] = {
-    kind.__name__: kind for kind in (*_ACTIVATIONS, Mixed, Implicit, Explicit, Stacked, *_CHOICES)
+    kind.__name__: kind for kind in (*_ACTIVATIONS, Mixed, Implicit, Explicit, Stacked, Convolutional, *_CHOICES)
 }
+_MODULES: dict[str, type[Any]] = {kind.__name__: kind for kind in (DEQ, ENN, ConvDEQ, ConvENN)}
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 # May differ between modules whose weights fit each other.
 _MOST_STEPS = 10_000  # of an unrolled DEQ
@@ -47,7 +52,7 @@ _FREE = ("plan", "adjoint", "frozen", "changed")
 
 
 def describe(module: nn.Module) -> Record:
-    """The record of a DEQ, an ENN or an unrolled DEQ; for any other module, the classes of its parts."""
+    """The record of a DEQ, an ENN, either of images, or an unrolled DEQ; for any other module, the classes of its parts."""
     bias: object
     if isinstance(module, Unrolled) and isinstance(module.model, DEQ):
         return {
@@ -63,6 +68,8 @@ def describe(module: nn.Module) -> Record:
     if isinstance(module, DEQ):
         weight, bias = module.B, module.bias
         own = {
+            "net": _net_record(module.net),
+            "in_features": module.in_features,
             "width": module.width,
             "tau0": module.tau0,
             "learn_variances": module.log_variances is not None,
@@ -71,15 +78,25 @@ def describe(module: nn.Module) -> Record:
             "adjoint": to_record(module.adjoint, _KINDS),
             "changed": sorted(module.changed()),
         }
+    elif isinstance(module, ConvDEQ):
+        weight, bias = module.B, module.bias
+        own = _of_images(module, module.width) | {
+            "tau0": module.tau0,
+            "plan": to_record(module.plan, _KINDS),
+            "adjoint": to_record(module.adjoint, _KINDS),
+        }
+    elif isinstance(module, ConvENN):
+        weight, bias, own = module.weights[0], module.biases, _of_images(module, list(module.widths))
     elif isinstance(module, ENN):
-        weight, bias, own = module.weights[0], module.biases, {"width": list(module.widths)}
+        own = {"net": _net_record(module.net), "in_features": module.in_features, "width": list(module.widths)}
+        weight, bias = module.weights[0], module.biases
     else:
         parts = (f"{name or 'module'}: {type(part).__qualname__}" for name, part in module.named_modules())
         return {"kind": "module", "class": type(module).__qualname__, "form": "\n".join(parts)}
     record = {
-        "kind": "DEQ" if isinstance(module, DEQ) else "ENN",  # a parametrization renames the class
-        "net": _net_record(module.net),
-        "in_features": module.in_features,
+        "kind": next(
+            name for name, kind in _MODULES.items() if isinstance(module, kind)
+        ),  # a parametrization renames the class
         "out_features": module.out_features,
         "bias": bias is not None,
         "readout_bias": module.readout.bias is not None,
@@ -87,6 +104,11 @@ def describe(module: nn.Module) -> Record:
         **own,
     }
     return record | {"frozen": _frozen(module)}
+
+
+def _of_images(module: ConvDEQ | ConvENN, width: Any) -> Record:
+    grid = None if module.grid is None else list(module.grid)
+    return {"images": _net_record(module.images), "channels": module.channels, "width": width, "grid": grid}
 
 
 def _frozen(module: nn.Module) -> list[str]:
@@ -99,10 +121,12 @@ def preprocessing_of(module: nn.Module) -> Record:
     return {"preprocessing": known.to_record()} if isinstance(known, Preprocessing) else {}
 
 
-def build(record: Record, functions: Functions | None = None) -> DEQ | ENN | Unrolled:
+def build(record: Record, functions: Functions | None = None) -> Written:
     """The module of a record, on the meta device: a file's claim about its size costs no memory."""
-    if not isinstance(record, dict) or record.get("kind") not in ("DEQ", "ENN", "Unrolled"):
-        raise BadInput(f"The record is of {_kind(record)}; only a DEQ, an ENN or an unrolled DEQ can be built from one.")
+    if not isinstance(record, dict) or record.get("kind") not in (*_MODULES, "Unrolled"):
+        raise BadInput(
+            f"The record is of {_kind(record)}; only {', '.join(_MODULES)} or an unrolled DEQ can be built from one."
+        )
     if record["kind"] == "Unrolled":
         return _unrolled(record, build(record.get("model", {}), functions))
     kinds = _KINDS | {"Custom": _finder(functions or {})}
@@ -112,12 +136,12 @@ def build(record: Record, functions: Functions | None = None) -> DEQ | ENN | Unr
     if parts.get("dtype") not in _DTYPES:
         raise BadInput(f"There is no dtype {parts.get('dtype')!r}; known are {', '.join(_DTYPES)}.")
     parts |= {"dtype": _DTYPES[parts["dtype"]], "device": "meta"}
-    if kind == "DEQ":
+    if issubclass(_MODULES[kind], DEQ | ConvDEQ):
         plan = parts.pop("plan", None)
         if not isinstance(plan, Plan):
-            raise BadInput(f"DEQ cannot be made with plan = {plan!r:.60}.")
+            raise BadInput(f"{kind} cannot be made with plan = {plan!r:.60}.")
         parts |= {field.name: getattr(plan, field.name) for field in fields(Plan)}
-    module: DEQ | ENN = made(DEQ if kind == "DEQ" else ENN, kind, parts)
+    module: DEQ | ENN | ConvDEQ | ConvENN = made(_MODULES[kind], kind, parts)
     if not isinstance(names["changed"], list) or not all(isinstance(name, str) for name in names["changed"]):
         raise BadInput(f"{kind} has no weights {names['changed']!r:.60}.")
     _freeze(module, names["frozen"])

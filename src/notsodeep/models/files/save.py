@@ -22,8 +22,7 @@ from notsodeep.arrays import available_bytes
 from notsodeep.data.preprocessing import Preprocessing
 from notsodeep.errors import BadInput, NotSoDeepError
 from notsodeep.models.deq import DEQ
-from notsodeep.models.enn import ENN
-from notsodeep.models.files.description import Functions, Record, build, describe, differences, preprocessing_of
+from notsodeep.models.files.description import Functions, Record, Written, build, describe, differences, preprocessing_of
 from notsodeep.models.unrolled import Unrolled
 from notsodeep.runtime.files import write_whole
 
@@ -33,14 +32,14 @@ _FORMAT = 1
 _RECORD, _SUM = "notsodeep", "sha256"
 
 
-def save(module: DEQ | ENN | Unrolled, path: str | Path) -> Path:
-    """Write a DEQ, an ENN or an unrolled DEQ as one safetensors file: its weights, its preprocessing, all that builds it again.
+def save(module: Written, path: str | Path) -> Path:
+    """Write a network as one safetensors file: its weights, its preprocessing, all that builds it again.
 
     The weights have the names of `state_dict`, so other programs can read them; the rest is JSON in the file's metadata. A file
     holds no code: an activation that is your own function is stored by its name, and `load` asks for the function.
 
     Args:
-        module: The network.
+        module: A DEQ or an ENN, a ConvDEQ or a ConvENN, or an unrolled DEQ.
         path: The file; an existing one is replaced once the new one is complete.
 
     Returns:
@@ -49,18 +48,16 @@ def save(module: DEQ | ENN | Unrolled, path: str | Path) -> Path:
     Raises:
         BadInput: `module` is none of these, or two of its own activations have the same name.
     """
-    if not isinstance(module, DEQ | ENN | Unrolled) or (isinstance(module, Unrolled) and not isinstance(module.model, DEQ)):
+    if not isinstance(module, Written) or (isinstance(module, Unrolled) and not isinstance(module.model, DEQ)):
         inside = f" of a {type(module.model).__name__}" if isinstance(module, Unrolled) else ""
         raise BadInput(
-            f"save writes a DEQ, an ENN or an unrolled DEQ, got {type(module).__name__}{inside}; of a larger model, save its "
-            "parts, or its state_dict."
+            f"save writes a DEQ, an ENN, a ConvDEQ, a ConvENN or an unrolled DEQ, got {type(module).__name__}{inside}; of a "
+            "larger model, save its parts, or its state_dict."
         )
     return write_tensors(path, module.state_dict(), {"module": describe(module), **preprocessing_of(module)})
 
 
-def load(
-    path: str | Path, functions: Functions | None = None, device: torch.device | str | None = None
-) -> DEQ | ENN | Unrolled:
+def load(path: str | Path, functions: Functions | None = None, device: torch.device | str | None = None) -> Written:
     """The network that `save` wrote, or that a checkpoint of `fit` holds.
 
     Args:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.kernels.exact.compiled.engine import PairLaw, pair_laws
-from notsodeep.kernels.exact.images.pairs import ExplicitImages, ImplicitImages
+from notsodeep.kernels.exact.images.pairs import ExplicitImages, ImagePairs, ImplicitImages
 from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
 from notsodeep.theory.convolution import Patches
@@ -23,12 +23,14 @@ _PLACES = {Kernel.CONJUGATE: 0, Kernel.TANGENT: 1, Kernel.PREACTIVATION: 2}
 
 
 def image_engine(
-    equation: ImplicitImages | ExplicitImages, rows: Tensor, columns: Tensor, numbers: tuple[Tensor, Tensor], symmetric: bool
+    equation: ImagePairs, rows: Tensor, columns: Tensor, numbers: tuple[Tensor, Tensor], symmetric: bool
 ) -> ImageEngine | None:
     """The compiled solver of these images (n, channels, positions); None where there is none, or for a small kernel. Pairs of
     images with one number are equal, and not solved."""
     small = len(rows) * len(columns) * rows.shape[-1] < _WORTH_COMPILING
-    if small or equation.joint or rows.device.type != "cpu" or importlib.util.find_spec("numba") is None:
+    if small or equation.joint or not isinstance(equation, ImplicitImages | ExplicitImages):
+        return None
+    if rows.device.type != "cpu" or importlib.util.find_spec("numba") is None:
         return None
     laws = pair_laws(equation, rows.dtype, FUSED_PATCH_TRUNCATION if rows.dtype == torch.float64 else None)
     if laws is None or any(len(law.mean) > 1 for law in laws):  # several kinds of units
@@ -91,9 +93,9 @@ class ImageEngine:
         for own, law in zip(limits, laws, strict=True):
             own[: len(law.limits)] = law.limits.numpy()
         name = np.dtype(kind).name
-        columns = {"var_a": [law.var_a for law in laws], "var_b": [law.var_b for law in laws]}
         return self._loops.Laws(
-            *(np.array(values, kind) for values in columns.values()),
+            np.array([law.var_a for law in laws], kind),
+            np.array([law.var_b for law in laws], kind),
             np.array([law.stride for law in laws]),
             np.array([law.form for law in laws], kind),
             limits,
@@ -113,16 +115,15 @@ class ImageEngine:
         def in_blocks(values: Tensor) -> Tensor:
             """(…, n, positions) as (…, blocks, positions·lanes), the last block filled with the last sample."""
             filled = torch.cat([values, values[..., -1:, :].expand(*values.shape[:-2], room, values.shape[-1])], dim=-2)
-            return filled.unflatten(-2, (-1, lanes)).transpose(-1, -2).flatten(-2)
+            blocks: Tensor = filled.unflatten(-2, (-1, lanes))
+            return blocks.transpose(-1, -2).flatten(-2)
 
         pixels = in_blocks(x.transpose(0, 1)).transpose(0, 1)
         padded = torch.cat([numbers, numbers.new_full((room,), -1)]).view(-1, lanes)
         return self._loops.Right(pixels.contiguous().numpy(), padded.numpy(), *_columns(laws, x, index, in_blocks))
 
 
-def _columns(
-    laws: tuple[PairLaw, ...], x: Tensor, index: slice, laid_out: Callable[[Tensor], Tensor]
-) -> tuple[Any, ...]:
+def _columns(laws: tuple[PairLaw, ...], x: Tensor, index: slice, laid_out: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
     """τ, 1/τ, m and the coefficients of the samples `index`, layer by layer."""
 
     def stacked(parts: list[Tensor]) -> Any:

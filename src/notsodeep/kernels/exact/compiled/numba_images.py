@@ -4,9 +4,9 @@ With ρ = Λ/(τ_i τ_j), m = E[φ(τξ)] and h(ρ) = (k − m_i m_j)/(τ_i τ_j
 
     τ_i τ_j ρ = σ_a² P(m_i m_j + τ_i τ_j h(ρ)) + σ_b² P S,    Θ_h = τ_i τ_j ρ + σ_a² P(h' Θ_h),
 
-and a layer of an explicit network is one of σ_a² = 0 whose S is the layer before. One image meets `LANES` others at once: numbers
-are stored position by position, those of the others side by side, so that every loop, patch averages included, becomes vector
-instructions. Blocks that do not settle, or for which a series is too short, are flagged and left to `images.pairs`.
+and a layer of an explicit network is one of σ_a² = 0 whose S is the layer before. One image meets `LANES` others at once:
+numbers are stored position by position, those of the others side by side, so that every loop, patch averages included, becomes
+vector instructions. Blocks that do not settle, or for which a series is too short, are flagged and left to `images.pairs`.
 """
 
 from __future__ import annotations
@@ -197,10 +197,11 @@ def _sweeps(rate: Any, wanted: Any) -> int:
 
 @_fast
 def _settle(
-    grid: Grid, laws: Laws, products: Any, ones: Any, scale: Any, inverse: Any, drive: Any, w: Any, r: Any, value: Any, slope: Any
+    grid: Grid, laws: Laws, known: Any, products: Any, ones: Any, drive: Any, w: Any, r: Any, value: Any, slope: Any
 ) -> bool:
     """Newton's method for τ_iτ_j ρ = drive + σ_a² P(τ_iτ_j h(ρ)), its linear equation by sweeps; whether it settled."""
     kind = r.dtype.type
+    scale, inverse = known[0], known[1]
     one, a, count = kind(1.0), laws.var_a[0], len(r)
     residual, move, work, sums = w[0], w[1], w[2], w[3:].reshape(2 * count)
     first = laws.form[0, 0] if laws.stride[0] == 0 else kind(0.0)
@@ -304,11 +305,11 @@ def _layer(
         blank[e] = kind(0.0)
     _averaged(grid, one, value, blank, w[3:].reshape(2 * len(value)), drive)
     if a > 0:
-        good = _settle(grid, laws, products, ones, scale, inverse, drive, w, r, value, slope)
+        good = bool(_settle(grid, laws, known, products, ones, drive, w, r, value, slope))
     else:
         for e in range(len(value)):
             r[e] = max(min(drive[e] * inverse[e], one), -one)
-        good = _evaluated(laws, layer, products, ones, r, w[0], value, slope)
+        good = bool(_evaluated(laws, layer, products, ones, r, w[0], value, slope))
     for e in range(len(value)):
         value[e] = means[e] + scale[e] * value[e]
     return good
@@ -326,10 +327,8 @@ def solve_images(grid: Grid, laws: Laws, left: Left, right: Right, images: Any, 
     layers, terms, channels = len(laws.var_a), left.coefficients.shape[1], left.pixels.shape[1]
     count = grid.height * grid.width * LANES
     own = np.empty((layers, 3 + terms, count), dtype)  # of one image: τ, 1/τ, m and coefficients, spread
-    pixels, known, products, w = (
-        np.empty((channels, count), dtype), np.empty((3, count), dtype), np.empty((terms, count), dtype), np.empty((5, count), dtype)
-    )  # fmt: skip
-    parts = np.empty((6, count), dtype)
+    pixels, products = np.empty((channels, count), dtype), np.empty((terms, count), dtype)
+    known, w, parts = np.empty((3, count), dtype), np.empty((5, count), dtype), np.empty((6, count), dtype)
     value, slope, r, drive, theta, before = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
     ones, blank = np.ones(count, dtype), np.zeros(count, dtype)
     opened = np.zeros((images[1] - images[0], blocks[1] - blocks[0]), np.bool_)

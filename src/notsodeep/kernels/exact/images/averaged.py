@@ -59,7 +59,9 @@ def solve_averaged(
         before = size
         gentle = (a * slope).nan_to_num(0.0, 0.0, 0.0).clamp(-_STEEPEST, _STEEPEST) / a
         v = confined(v + (linear_averaged(residual, gentle, a, average, _ENOUGH) if newton else residual))
-    raise NotConverged(f"The equation of patches did not settle: its residual is {size:.1e} after {step + 1} steps.", residual=size)
+    raise NotConverged(
+        f"The equation of patches did not settle: its residual is {size:.1e} after {step + 1} steps.", residual=size
+    )
 
 
 def linear_averaged(right: Tensor, slope: Tensor, a: float, average: Average, rtol: float = PATCH_RTOL) -> Tensor:

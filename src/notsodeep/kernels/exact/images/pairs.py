@@ -4,7 +4,8 @@
     Explicit:  Λ_l = P Σ^(l−1),  Σ^(l) = k_l(Λ_l),  T_l = P(g_l² Σ^(l−1) + Q_{l−1} ∘ T_{l−1}),  T_1 = g_1² P S,
                Θ = g_{L+1}² Σ^(L) + Q_L ∘ T_L
 
-with S_ij[s, s'] = x_i[s]·x_j[s'] and P the patch average of both. A flat readout needs s = s' alone. Ref: docs/theory.md, section 8.
+with S_ij[s, s'] = x_i[s]·x_j[s'] and P the patch average of both. A flat readout needs s = s' alone.
+Ref: docs/theory.md, section 10.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class ExplicitImages(ImagePairs):
             lam = snap(lam, left.tau * right.tau)
             parts = zip(kinds_of(self.net.layers[number]), sides[number], self.moments[number], strict=True)
             maps = [self._dual(kind, side, at, block, lam) for kind, side, at in parts]
-            return (lam, *(_mean(list(each)) for each in zip(*maps, strict=True)))
+            value, slope = (_mean(list(each)) for each in zip(*maps, strict=True))
+            return lam, value, slope
 
         return self._forward(self.average(block.gram), self.average, layer, tangent)
 
@@ -171,7 +173,8 @@ class ExplicitImages(ImagePairs):
         def layer(number: int, lam: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             kinds = self.moments[number]
             powers = ([at.gamma2 for at in kinds], [at.q for at in kinds])
-            return (lam, *(_mean(each).view_as(self.first)[index] for each in powers))
+            value, slope = (_mean(each).view_as(self.first)[index] for each in powers)
+            return lam, value, slope
 
         return self._forward(self.first[index], self.patches.average, layer, tangent)
 
@@ -184,12 +187,11 @@ class ExplicitImages(ImagePairs):
     ) -> PairKernels:
         """The layers one after the other, from Λ_1; `layer` gives (Λ_l, Σ^(l), Q_l)."""
         first, *gains = (gain**2 for gain in self.net.gains)
-        through = first * lam
+        value, theta, averaged = lam, first * lam, False
         for number, gain in enumerate(gains):
-            if number:
-                lam, through = average(value), average(theta)
-            lam, value, slope = layer(number, lam)
-            theta = gain * value + slope * through if tangent else through
+            through = average(theta) if averaged and tangent else theta
+            lam, value, slope = layer(number, average(value) if averaged else lam)
+            theta, averaged = gain * value + slope * through if tangent else through, True
         return PairKernels(lam, value, slope, theta, through)
 
 

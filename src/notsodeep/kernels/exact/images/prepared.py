@@ -141,7 +141,9 @@ def prepare_images(
     given = images(x)
     others = given if x2 is None else images(x2, "x2").to(given)
     if given.shape[1:] != others.shape[1:]:
-        raise BadInput(f"x holds samples of shape {tuple(given.shape[1:])} and x2 of {tuple(others.shape[1:])}; they must agree.")
+        raise BadInput(
+            f"x holds samples of shape {tuple(given.shape[1:])} and x2 of {tuple(others.shape[1:])}; they must agree."
+        )
     patches, rows = net.patches(given.shape[2:]), given.flatten(2)
     columns = rows if x2 is None else others.flatten(2)
     check_pair(patches.positions, net.pooled, rows.device)
