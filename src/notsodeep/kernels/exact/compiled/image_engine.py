@@ -53,6 +53,7 @@ class ImageEngine:
 
         self._loops = numba_images
         rows, columns = sides
+        self.symmetric = symmetric
         kind = np.float32 if rows.dtype == torch.float32 else np.float64
         height, width = patches.grid if len(patches.grid) == 2 else (1, *patches.grid)
         up, aside = (length // 2 for length in (patches.patch if len(patches.patch) == 2 else (1, *patches.patch)))
@@ -63,14 +64,15 @@ class ImageEngine:
         self.right = self._right(laws, columns, numbers[1], slice(offset, offset + len(columns)))
 
     def tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The kernels of `left` × `right`, and which pairs are left open."""
+        """The kernels of `left` × `right`, and which pairs are left open; of a symmetric tile, those on and above the diagonal."""
+        above = self.symmetric and left == right
         lanes = self._loops.LANES
         tangent = any(name != Kernel.CONJUGATE for name in kernels)
         first, last = right.start // lanes, -(-right.stop // lanes)
         parts = [
             ((top, min(top + _IMAGES, left.stop)), (start, min(start + _BLOCKS, last)))
             for top in range(left.start, left.stop, _IMAGES)
-            for start in range(first, last, _BLOCKS)
+            for start in range(top // lanes if above else first, last, _BLOCKS)
         ]
         out = np.zeros((3, left.stop - left.start, last - first, lanes), self.left.tau.dtype)
         opened = np.zeros(out.shape[1:], bool)
