@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation, from_part
-from notsodeep.activations.kinks import Function, at_order, derivative, find_jumps, pinned_down, rounded
+from notsodeep.activations.kinks import at_order, find_jumps, pinned_down, rounded
 from notsodeep.activations.mesh import Mesh, mesh_of
+from notsodeep.activations.slopes import Function, derivative
 from notsodeep.arguments import instance
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.tolerances import STEEP_RTOL

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.polynomial import legendre
 
-from notsodeep.activations.kinks import Function
 from notsodeep.activations.mesh import legendre_transform
+from notsodeep.activations.slopes import Function
 from notsodeep.approximation.quadrature import PANEL_NODES
 
 _HIGHEST = 4  # degree
