@@ -19,6 +19,17 @@ KNOWN = {
         of("exp", -(of("tanh", 0.893 * (X - 15.5)) ** 2)),
         setting(0.03, 0.03, 0.5),
     ),
+    "a root squared": (
+        "gelu(x)/(1 + (abs(x)**0.5)**2)",
+        of("gelu", X) / (1.0 + (of("abs", X) ** 0.5) ** 2.0),
+        setting(2.93, 2.93, 1.0, distance=1.6e-4),
+    ),
+    "next to nothing": ("exp(-(24*(x + 0.451))**2)", of("exp", -((24.0 * (X + 0.451)) ** 2)), setting(0.00999, 0.0132, 0.988)),
+    "straight between kinks, but for rounding": (
+        "clip(33.6*x*sigmoid(0.121*x), 1.65, 4.52)",
+        of("clip", 33.6 * X * of("sigmoid", 0.121 * X), 1.65, 4.52),
+        setting(5.83, 5.83, -0.802),
+    ),
     "farther and steep": ("tanh(10*(x-5))", of("tanh", 10.0 * (X - 5.0)), setting(3.0, 3.0, 0.9)),
 }
 

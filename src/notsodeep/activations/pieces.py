@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +57,7 @@ def pieces_of(function: Function, kinks: tuple[float, ...]) -> Pieces | None:
         noise = _ROUNDING * scale * (2.0 * degree**2 / half) ** order
         jumps[:, order] = np.where(np.abs(step) <= np.maximum(noise[1:], noise[:-1]), 0.0, step)
     real = jumps.any(1)
-    if not real.any():
+    if not real.any() or not _add_up(function, kinks, jumps, lambda x: legendre.legval((x - middle[0]) / half[0], series[0])):
         return None
     return Pieces(degree, tuple(np.array(kinks)[real].tolist()), tuple(tuple(row) for row in jumps[real].tolist()))
 
@@ -70,6 +72,19 @@ def _fits(
     wanted = _at(function, x)
     size = np.maximum.accumulate(np.abs(wanted)[np.argsort(np.abs(x))])[np.argsort(np.argsort(np.abs(x)))]
     return bool((np.abs(found - wanted) <= 1e2 * _ROUNDING * size + 0.1 * _ROUNDING * scale[at]).all())
+
+
+def _add_up(function: Function, kinks: tuple[float, ...], jumps: np.ndarray, first: Callable[[np.ndarray], np.ndarray]) -> bool:
+    """Whether the first piece and the jumps make the function, far out too: the piece between two kinks close together is a
+    polynomial to rounding for many a smooth function, but what such a one jumps by does not add up to the other pieces."""
+    x = _FAR + 1e-3 / np.pi
+    found = first(x)
+    size = np.abs(found)
+    for place, row in zip(kinks, jumps, strict=True):
+        for order, jump in enumerate(row):
+            term = jump * np.maximum(x - place, 0.0) ** order / math.factorial(order) * (x > place)
+            found, size = found + term, size + np.abs(term)
+    return bool((np.abs(found - _at(function, x)) <= 1e2 * _ROUNDING * size).all())
 
 
 def _at(function: Function, x: np.ndarray) -> np.ndarray:
