@@ -73,7 +73,9 @@ class RescaledFamily(Family):
             return np.asarray(slope / power - wanted)
 
         found = excess(_STRETCHES)
-        signs, known = np.sign(found), np.abs(found) > _ROUNDING / target.tau0**2  # shares of an even φ are rounding
+        signs, known = np.sign(found), np.abs(found) > _ROUNDING / target.tau0**2
+        if not known.any():  # an even φ has none, and needs none, whatever its stretch
+            return [1.0]
         changes = np.flatnonzero((signs[:-1] != signs[1:]) & (known[:-1] | known[1:]))
         ends = ((_STRETCHES[k], _STRETCHES[k + 1]) for k in changes)
         return [float(brentq(lambda b: float(excess(np.array(b))), *both, xtol=1e-15, rtol=1e-14)) for both in ends]
