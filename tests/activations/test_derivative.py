@@ -4,7 +4,8 @@ import mpmath
 import pytest
 import torch
 
-from notsodeep.activations import Centred, Scaled, expression
+from notsodeep.activations import Centred, Scaled, custom, expression
+from notsodeep.activations.slopes import derivative
 from tests.zoo import away_from_kinks, build, each
 
 
@@ -75,3 +76,28 @@ def test_the_left_tail_of_gelu_has_all_digits(phi, place):
         slope = mpmath.ncdf(place) + mpmath.mpf(place) * mpmath.npdf(place)
     assert float(phi(x)) == pytest.approx(float(value), rel=2e-13, abs=0.0)
     assert float(phi.derivative(x)) == pytest.approx(float(slope), rel=2e-13, abs=0.0)
+
+
+@pytest.mark.parametrize("place", [3.0, 12.0, 20.0, 200.0])
+@pytest.mark.parametrize(
+    ("function", "exact"),
+    [
+        (torch.tanh, lambda x: mpmath.sech(x) ** 2),
+        (torch.nn.Tanh(), lambda x: mpmath.sech(x) ** 2),
+        (torch.nn.functional.sigmoid, lambda x: 1 / (2 + 2 * mpmath.cosh(x))),
+        (lambda x: torch.expm1(-x), lambda x: -mpmath.exp(-x)),
+    ],
+    ids=["tanh", "Tanh", "sigmoid", "expm1"],
+)
+def test_slopes_have_all_digits_where_the_value_has_none_left(function, exact, place):
+    slope = custom(function).derivative(torch.tensor([place], dtype=torch.float64))
+    with mpmath.workdps(30):
+        assert float(slope[0]) == pytest.approx(float(exact(mpmath.mpf(place))), rel=1e-13, abs=0.0)
+
+
+def test_slopes_have_slopes():
+    x = torch.linspace(-3.0, 3.0, 13, dtype=torch.float64)
+    curvature = derivative(lambda u: derivative(lambda v: torch.tanh(v) * torch.sigmoid(v), u, keep=True), x)
+    t, s = torch.tanh(x), torch.sigmoid(x)
+    flat, bent = 1.0 - t.square(), s * (1.0 - s)
+    torch.testing.assert_close(curvature, -2.0 * t * flat * s + 2.0 * flat * bent + t * bent * (1.0 - 2.0 * s))

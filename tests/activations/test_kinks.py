@@ -136,5 +136,18 @@ def test_what_is_only_steep_is_no_jump(text):
     assert expression(text).jumps == ()
 
 
+@pytest.mark.parametrize("text", ["abs(log(1 + (0.05*x)**2))", "abs(log(1 + (0.3*x)**4))", "abs(1 - cos(0.1*x))"])
+def test_a_step_of_rounding_is_no_jump(text):
+    """log(1 + u) is 0 up to u = 1.1e-16, and 2.2e-16 from there on."""
+    phi = expression(text)
+    assert phi.jumps == phi.mesh(64.0).jumps == ()
+    assert phi.lipschitz < 4.0
+
+
+def test_a_jump_counts_among_others():
+    """Where φ scatters about a polynomial because it jumps elsewhere, not because it is rounded."""
+    assert len(expression("sign(sin(1000*x)) + 1e-3*sign(x - 0.0004)").mesh(0.5).jumps) > 100
+
+
 def test_a_jump_counts_however_small_the_function():
     assert expression("1e-9*sign(x)").jumps == ((0.0, pytest.approx(2e-9)),)

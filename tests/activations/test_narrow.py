@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from notsodeep.activations import expression
-from notsodeep.activations.kinks import derivative
 from notsodeep.activations.mesh import mesh_of
 from notsodeep.activations.places import grid, narrow_places, zeros
+from notsodeep.activations.slopes import derivative
 from notsodeep.errors import BadInput
 from notsodeep.gaussian import dual_map, moments
 

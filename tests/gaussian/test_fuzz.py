@@ -13,6 +13,23 @@ KNOWN = {
     "waves almost in step": ("cos(3*x)", of("cos", 3.0 * X), setting(100.0, 100.0, 1.0, distance=1e-7)),
     "growing waves": ("x*sin(x)", X * of("sin", X), setting(100.0, 100.0, 0.9999)),
     "far and steep": ("sigmoid(50*(x-3))", of("sigmoid", 50.0 * (X - 3.0)), setting(2.0, 1.0, 0.0)),
+    "touches 0, rounded": ("abs(log(1 + (0.05*x)**2))", of("abs", of("log", 1.0 + (0.05 * X) ** 2)), setting(1.0, 1.0, 0.5)),
+    "all but constant": (
+        "exp(-tanh(0.893*(x - 15.5))**2)",
+        of("exp", -(of("tanh", 0.893 * (X - 15.5)) ** 2)),
+        setting(0.03, 0.03, 0.5),
+    ),
+    "a root squared": (
+        "gelu(x)/(1 + (abs(x)**0.5)**2)",
+        of("gelu", X) / (1.0 + (of("abs", X) ** 0.5) ** 2.0),
+        setting(2.93, 2.93, 1.0, distance=1.6e-4),
+    ),
+    "next to nothing": ("exp(-(24*(x + 0.451))**2)", of("exp", -((24.0 * (X + 0.451)) ** 2)), setting(0.00999, 0.0132, 0.988)),
+    "straight between kinks, but for rounding": (
+        "clip(33.6*x*sigmoid(0.121*x), 1.65, 4.52)",
+        of("clip", 33.6 * X * of("sigmoid", 0.121 * X), 1.65, 4.52),
+        setting(5.83, 5.83, -0.802),
+    ),
     "farther and steep": ("tanh(10*(x-5))", of("tanh", 10.0 * (X - 5.0)), setting(3.0, 3.0, 0.9)),
 }
 
@@ -65,5 +82,8 @@ def test_the_judge_counts_apart_what_torch_computes_otherwise():
 
 
 def test_the_judge_knows_slopes_that_no_rounded_function_has():
-    flat = Subject("custom", "nsd.custom(lambda x: torch.tanh(11.0 * (x + 12.1)))", of("tanh", 11.0 * (X + 12.1)))
+    tree = of("tanh", 11.0 * (X + 12.1))
+    flat = Subject("custom", "nsd.custom(lambda x: (11.0 * (x + 12.1)).tanh_())", tree)  # torch's own slope, 1 − tanh²
     assert judge_one(0, flat, setting(0.08, 0.08, 0.5)).outcome == "rounded"
+    known = Subject("custom", "nsd.custom(lambda x: torch.tanh(11.0 * (x + 12.1)))", tree)
+    assert judge_one(0, known, setting(0.08, 0.08, 0.5)).outcome == "exact"

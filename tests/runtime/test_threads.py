@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 import notsodeep as nsd
-from notsodeep.runtime.threads import later, shared
+from notsodeep.runtime.threads import later, shared, small_matrices
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -97,3 +98,17 @@ def test_a_design_warns_once():
         warnings.simplefilter("default")
         nsd.design(nsd.Implicit("gelu", 0.2), x)
     assert [one.filename for one in told] == [__file__]
+
+
+def test_matrices_are_small_until_the_last_one_leaves():
+    def most():
+        return max(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+
+    before = most()
+    first, second = small_matrices(), small_matrices()
+    with first:
+        second.__enter__()
+        assert most() == 1
+    assert most() == 1
+    second.__exit__(None, None, None)
+    assert most() == before

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from notsodeep.activations.base import Activation, from_part
-from notsodeep.activations.kinks import Function, at_order, derivative, find_jumps, pinned_down, rounded
+from notsodeep.activations.kinks import at_order, find_jumps, pinned_down, rounded
 from notsodeep.activations.mesh import Mesh, mesh_of
+from notsodeep.activations.slopes import Function, derivative
 from notsodeep.arguments import instance
 from notsodeep.errors import BadInput, NumericsWarning
 from notsodeep.tolerances import STEEP_RTOL
@@ -22,6 +23,7 @@ _REACH = 64.0  # kinks are looked for on [−64, 64]; farther out where inputs c
 _INTERVALS = 1 << 14
 _NEAR = 16.0  # what is looked at before anything is asked
 _KEPT = 128  # functions whose meshes are kept
+_NEXT = 1e-12  # of x, how far it is to a place next to it
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,13 @@ class Custom(Activation):
         return self.function(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return derivative(self.function, x)
+        """φ'(x); right of x where that is none, as of (|x|^½)² at 0: averages meet such a place, with no weight."""
+        slope = derivative(self.function, x)
+        none = ~torch.isfinite(slope)
+        if bool(none.any()):
+            beside = x[none] + _NEXT * x[none].abs().clamp(min=1.0)
+            slope = slope.masked_scatter(none, derivative(self.function, beside))
+        return slope
 
     def mesh(self, reach: float) -> Mesh:
         """Made once for the largest reach, to a quarter of a power of two; of a module that has learnt since, anew."""

@@ -13,10 +13,10 @@ from torch import Tensor
 from notsodeep.activations.base import Activation, from_part
 from notsodeep.activations.custom import Custom, doubt_about, find_kinks, look_at
 from notsodeep.activations.formula_grammar import Reading, plain, refusal
-from notsodeep.activations.kinks import Function
 from notsodeep.activations.mesh import Mesh
 from notsodeep.activations.pieces import Pieces, pieces_of
 from notsodeep.activations.places import grid, narrow_places, zeros
+from notsodeep.activations.slopes import Function
 from notsodeep.errors import NumericsWarning
 
 _REACH, _INTERVALS = 64.0, 1 << 14

@@ -16,8 +16,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from notsodeep.activations.kinks import Function
 from notsodeep.activations.piecewise import Elu
+from notsodeep.activations.slopes import Function
 from notsodeep.activations.smooth import Gelu, Silu, Softplus
 from notsodeep.errors import BadInput
 

@@ -1,26 +1,15 @@
-"""Slopes of any function, and the places where it, its slope or its curvature jumps."""
+"""Places where a function, its slope or its curvature jumps."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-Function = Callable[[Tensor], Tensor]
+from notsodeep.activations.slopes import Function, derivative
 
 _PLACE_RTOL = 1e-11  # of x, how far off the place of a kink may be
-
-
-def derivative(function: Function, x: Tensor, keep: bool = False) -> Tensor:
-    """φ'(x) by automatic differentiation; where `keep`, with the graph that a second derivative needs."""
-    with torch.enable_grad():
-        point = x if keep and x.requires_grad else x.detach().requires_grad_()
-        value = function(point)
-        if not value.requires_grad:
-            return torch.zeros_like(x)
-        (slope,) = torch.autograd.grad(value.sum(), point, create_graph=keep)
-    return slope if keep else slope.detach()
+_STRETCH, _SCATTER = 1e-2, 8.0  # beside a jump, where φ shows its rounding; how much larger than seen that may be
+_BESIDE, _TINY = 8.0, 1e-13  # how far from a jump |φ| is looked at, and what of the largest its rounding may be
 
 
 def rounded(place: float) -> float:
@@ -72,7 +61,7 @@ def find_jumps(function: Function, places: tuple[float, ...]) -> tuple[tuple[flo
     with torch.no_grad():
         size = function(at[:, None] + at.new_tensor([-1e-6, 1e-6])).abs().amax(1)
     # Next to a kink whose place is off by next to nothing, the sides are apart by what the slopes make of that.
-    least = torch.maximum(1e-8 * size, _PLACE_RTOL / 1e-6 * rise)
+    least = torch.maximum(torch.maximum(1e-8 * size, _PLACE_RTOL / 1e-6 * rise), _rounding(function, at))
     # A jump is as high from nearer by; what is only steep is not.
     real = (heights.abs() > least) & ((nearer - heights).abs() <= 0.1 * heights.abs())
     return tuple(zip(at[real].tolist(), heights[real].tolist(), strict=True))
@@ -84,3 +73,18 @@ def _heights(function: Function, at: Tensor, h: float) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         below2, below, above, above2 = function(at[:, None] + step * at.new_tensor([-2.0, -1.0, 1.0, 2.0])).unbind(1)
     return (2.0 * above - above2) - (2.0 * below - below2), torch.maximum((above2 - above).abs(), (below - below2).abs())
+
+
+def _rounding(function: Function, at: Tensor) -> Tensor:
+    """What φ may jump by at each place because it is rounded, as log(1 + x²) is to steps of 2e-16 next to 0: as much as it
+    scatters by on either side about a polynomial of degree 5, as far as that is tiny."""
+    size = at.abs().clamp(min=1.0)[:, None]
+    t = torch.linspace(1.0, 2.0, 16, dtype=at.dtype)
+    basis = torch.linalg.qr(torch.stack([t**k for k in range(6)], dim=1))[0]
+    away = torch.logspace(-3.0, 0.0, 25, dtype=at.dtype)
+    with torch.no_grad():
+        beside = torch.stack([function(at[:, None] + side * _STRETCH * size * t) for side in (-1.0, 1.0)])
+        around = torch.stack([function(at[:, None] + side * _BESIDE * size * away) for side in (-1.0, 1.0)])
+    scatter = (beside - beside @ basis @ basis.T).abs().amax((0, 2)).nan_to_num(0.0)
+    largest = around.nan_to_num(0.0, 0.0, 0.0).abs().amax((0, 2))
+    return torch.minimum(_SCATTER * scatter, _TINY * largest)

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.activations.kinks import Function, derivative, find_jumps, pinned_down, rounded
+from notsodeep.activations.kinks import find_jumps, pinned_down, rounded
 from notsodeep.activations.places import around
+from notsodeep.activations.slopes import Function, derivative
 from notsodeep.approximation.quadrature import CUT, PANEL_NODES, legendre
 from notsodeep.errors import BadInput
 from notsodeep.tolerances import MESH_RTOL

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from notsodeep.activations.kinks import Function, rounded
+from notsodeep.activations.kinks import rounded
+from notsodeep.activations.slopes import Function
 
 _REACH, _INTERVALS = 64.0, 1 << 14
 _ZERO_RTOL = 1e-9  # of a value to the smaller one of those a step of the grid away

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.activations.base import Named
+from notsodeep.activations.slopes import of_sigmoid, of_tanh
 
 
 def _normal_cdf(x: Tensor) -> Tensor:
@@ -28,7 +29,7 @@ class Tanh(Named):
         return torch.tanh(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return torch.cosh(x.clamp(-350, 350)) ** -2  # 1 − tanh² loses its digits where tanh is close to 1
+        return of_tanh(x)
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Sigmoid(Named):
         return torch.sigmoid(x)
 
     def derivative(self, x: Tensor) -> Tensor:
-        return torch.sigmoid(x) * torch.sigmoid(-x)
+        return of_sigmoid(x)
 
 
 @dataclass(frozen=True)

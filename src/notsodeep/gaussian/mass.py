@@ -21,6 +21,7 @@ _STEP = 0.125  # deviations from one look to the next
 _LOST = 50.0  # e^(−50) of the largest φ²·density is lost in its rounding, and the root of it in pairs of inputs of two sizes
 _COUNTS = 28.0  # e^(−28) of it counts where farther out nothing can be computed
 _NOTHING = 1e-18  # of τ², what E[φ²] may be of a φ that is 0 this near to 0
+_FAINT = 15.0  # deviations, as far as one looks for such a φ
 _LARGEST = math.log(1e300)
 _WIDTH = 3.0  # deviations: cuts are multiples of it, so that inputs of many sizes share a few
 _MARGIN = 1.0
@@ -109,7 +110,7 @@ def _cuts_at(phi: Activation, tau: Tensor) -> Tensor:
     density = torch.exp(-0.5 * xi[near].square()) * (_STEP / math.sqrt(2.0 * math.pi))
     power = (value[..., near].square() * density).sum((1, 2))
     needed = torch.maximum(_needed(value, xi), _needed(phi.derivative(u), xi))
-    return torch.where(power > _NOTHING * tau.square(), needed, CUT)
+    return torch.where(power > _NOTHING * tau.square(), needed, needed.clamp(max=_FAINT))
 
 
 def _needed(values: Tensor, xi: Tensor) -> Tensor:

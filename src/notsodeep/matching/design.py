@@ -24,7 +24,7 @@ from notsodeep.matching.hermite import MOST_TERMS, hermite_network
 from notsodeep.matching.rescaled import RescaledFamily
 from notsodeep.matching.result import Candidate, Design, Measured
 from notsodeep.matching.solve import Fit, compare_scalars, fit_of, matched_names, matching, nearest
-from notsodeep.runtime.threads import later
+from notsodeep.runtime.threads import later, small_matrices
 from notsodeep.theory.architecture import Explicit, Implicit
 from notsodeep.theory.scalars import Scalars, scalars
 from notsodeep.theory.statistics import tau0 as root_mean_square_norm
@@ -97,7 +97,8 @@ def design(
             infinite = ", ".join(matched_names(kernel))
             raise BadInput(f"{net} has no {kernel} kernel to match: one of {infinite} is infinite.")
     task = Task(net, target, wanted, Split.of(data, radius))
-    chosen, others, note, judged = _chosen(task, family, data)
+    with small_matrices():
+        chosen, others, note, judged = _chosen(task, family, data)
     reached = scalars(chosen.explicit, radius)
     names = matched_names(wanted.scalars)
     comparisons = compare_scalars(target, reached, names)

@@ -26,6 +26,7 @@ from notsodeep.matching.series import entries_at
 from notsodeep.theory.architecture import Explicit
 from notsodeep.theory.scalars import Scalars, scalars
 
+_ODD, _EVEN = activation("tanh"), Polynomial((0.0, 0.0, 1.0))
 STRETCHES = (0.5, 0.8, 1.0, 1.2, 1.6)
 # Directions in which a dictionary has less than this of its largest power are nearly the same function: to use them is to take
 # large weights that cancel. The proof of optimality speaks of the directions above the second share alone.
@@ -97,9 +98,8 @@ class Fitted:
         richer = [(given, mixed, _ENOUGH)]
         # A sum of kinked and smooth functions has no closed form: near |ρ| = 1 each pair costs an integral.
         if free and not (phi.kinks and pairs.close > _FEW_CLOSE):
-            odd, even = activation("tanh"), Polynomial((0.0, 0.0, 1.0))
             tangent = Kernel.TANGENT in pairs.targets
-            more, kinds = ((phi, LINE, odd), mixed) if tangent else ((phi, LINE, even, odd), (2, 2))
+            more, kinds = ((phi, LINE, _ODD), mixed) if tangent else ((phi, LINE, _EVEN, _ODD), (2, 2))
             richer.append((tuple(dict.fromkeys(more)), kinds, _ENOUGH_MIXED))
         for dictionary, kinds, enough in richer:
             if error > enough:
@@ -154,7 +154,12 @@ def nearest(
     below = [step if kinds[0] > 1 else step.sum(0, keepdims=True)] if len(kinds) > 1 else []
     last = np.array([phi] if kinds[-1] == 1 else [0.7 * phi + 0.1 * line, 0.5 * (phi - line)])
     layers = Layers(parts, kinds, pairs, kept)
-    unknowns, error = layers.fit(layers.start(*below, last))
+    starts = [layers.start(*below, last)]
+    if kinds == (2, 2) and _ODD in phis[here + 1 :] and LINE in phis:
+        # What φ lacks is often a little of x − tanh(b x), which is small itself: it is not found from weights that are 0.
+        small, odd = 0.2 * line, 0.3 * unit[phis.index(_ODD)]
+        starts.append(layers.start(below[0] + np.array([small - odd, 0.0 * odd]), last + np.array([0.0 * odd, odd])))
+    unknowns, error = layers.fit(*starts)
     return layers.network(unknowns), error
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import units_of
 from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
+from notsodeep.matching import tangents
 from notsodeep.matching.pairs import Pairs
 from notsodeep.matching.series import Line, Series, entries, products_at, slopes
 from notsodeep.matching.solve import compare_scalars, matched_names
@@ -28,7 +30,7 @@ from notsodeep.tolerances import CONSTANT_RTOL, MATCH_RTOL
 LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
-_MOST_STEPS, _SETTLED = 40, 1e-7
+_FIRST_STEPS, _MOST_STEPS, _SETTLED = 15, 40, 1e-7
 _PENALTY, _NEAR, _MOST_CORRECTIONS = 100.0, 1e-2, 8  # of a scalar's gap; beyond the second no correction is tried
 _MOST_KEPT = 60  # series, and signals
 _SMALL = 1e-5  # a step in log τ and in an unknown
@@ -111,15 +113,38 @@ class Layers:
         free = np.zeros((len(weights), sum(part.free for part in self.parts)))
         return np.hstack([weights, free]).ravel()
 
-    def fit(self, start: np.ndarray) -> tuple[np.ndarray, float]:
-        """The unknowns nearest to the pairs' kernels, by least squares from a start, and their error."""
+    def fit(self, *starts: np.ndarray) -> tuple[np.ndarray, float]:
+        """The unknowns nearest to the pairs' kernels, by least squares from the start that leads nearest in a few steps, and
+        their error."""
+        best: np.ndarray = starts[0]
+        measure: float | str = "jac"
+        if len(starts) > 1 and callable(self._slopes):  # by differences a step costs as much as one for each unknown
+            # Plain: relative to what it changes, a step would have no measure in an unknown that changes nothing yet.
+            measure = 1.0
+            best, _ = min((self._descended(start, measure, _FIRST_STEPS) for start in starts), key=itemgetter(1))
+        best, error = self._descended(best, measure, _MOST_STEPS)
+        return (best if self.kept is None else self._matched(best, self.kept)), error
+
+    @property
+    def _slopes(self) -> Callable[[np.ndarray], np.ndarray] | str:
+        """Those of the errors; by differences where the tangent kernel's gains or scalars are among them."""
+        return self.error_slopes if list(self.pairs.targets) == [Kernel.CONJUGATE] and self.kept is None else "2-point"
+
+    def _descended(self, start: np.ndarray, measure: float | str, steps: int) -> tuple[np.ndarray, float]:
+        """Where so many steps of least squares lead, and the error there; `measure` is that of a step in each unknown."""
         edges = [_LARGEST] * len(self.parts) + [math.log(_STRETCHES[1])] * sum(part.free for part in self.parts)
         bounds = np.array(edges * sum(self.kinds))
-        start = np.clip(start, -0.99 * bounds, 0.99 * bounds)
         found = least_squares(
-            self.errors, start, bounds=(-bounds, bounds), x_scale="jac", max_nfev=_MOST_STEPS, xtol=1e-12, ftol=_SETTLED
+            self.errors,
+            np.clip(start, -0.99 * bounds, 0.99 * bounds),
+            self._slopes,
+            bounds=(-bounds, bounds),
+            x_scale=measure,
+            max_nfev=steps,
+            xtol=1e-12,
+            ftol=_SETTLED,
         )
-        return (found.x if self.kept is None else self._matched(found.x, self.kept)), math.sqrt(2.0 * found.cost)
+        return found.x, math.sqrt(2.0 * found.cost)
 
     def _matched(self, unknowns: np.ndarray, kept: Scalars) -> np.ndarray:
         """The nearest unknowns with these scalars, by Gauss and Newton; the given ones where there are none near them."""
@@ -157,6 +182,18 @@ class Layers:
         if self.kept is not None:
             found.append(_PENALTY * _gaps(self.kept, self.scalars(unknowns)))
         return np.concatenate(found)
+
+    def error_slopes(self, unknowns: np.ndarray) -> np.ndarray:
+        """The slopes of the conjugate kernel's `errors` in the unknowns: (errors, unknowns)."""
+        signal, free = tangents.of_inputs(self.pairs), [part.free for part in self.parts]
+        for layer in self._split(unknowns):
+            kinds = []
+            for weights, stretches in zip(layer.weights, layer.stretches, strict=True):
+                both = (part.series.with_slopes(signal.taus * b) for b, part in zip(stretches, self.parts, strict=True))
+                numbers, in_tau = zip(*both, strict=True)
+                kinds.append(tangents.kind(numbers, in_tau, weights, free))
+            signal = tangents.through(kinds, signal, self.pairs, None if layer.last else self.pairs.tau0)
+        return (signal.kernel_slopes * self.pairs.weights[Kernel.CONJUGATE]).T.numpy()
 
     def scalars(self, unknowns: np.ndarray) -> Scalars:
         """The scalars of the network, by its series."""
@@ -227,7 +264,7 @@ class Layers:
         """The numbers of `Series` of a layer's kinds (kinds, n, K + 2) at deviations whose last is that of τ0, and the gain
         with which it keeps τ0."""
         sums = (
-            _sum(w * self._series(part, b, taus) for w, b, part in zip(weights, stretches, self.parts, strict=True))
+            _sum(self._series(part, b, taus) * w for w, b, part in zip(weights, stretches, self.parts, strict=True))
             for weights, stretches in zip(layer.weights, layer.stretches, strict=True)
         )
         numbers = torch.stack(list(sums))
@@ -241,7 +278,7 @@ class Layers:
         key = part.phi, stretch, id(taus)
         known = self._kept_series.get(key)
         if known is None or known[0] is not taus:  # another tensor may have the name of one that is gone
-            known = self._kept_series[key] = taus, part.series(stretch * taus)
+            known = self._kept_series[key] = taus, part.series(taus * stretch)
             self._forget(self._kept_series)
         return known[1]
 

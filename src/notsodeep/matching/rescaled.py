@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.optimize import brentq
 
 from notsodeep.activations import Activation, Rectifier
 from notsodeep.activations.combination import combined, stretched
 from notsodeep.activations.mixed import times
-from notsodeep.gaussian.moments import moments_at
+from notsodeep.gaussian.moments import moments_of
 from notsodeep.kernels.names import Kernel
 from notsodeep.matching.families import Family
 from notsodeep.theory.architecture import Explicit
@@ -19,6 +20,7 @@ from notsodeep.theory.scalars import Scalars
 
 _STRETCHES = np.geomspace(0.1, 10.0, 41)
 _LARGEST_LOG = 3.0
+_ROUNDING = 1e-12  # of a share
 _LINE = Rectifier(1.0, 1.0)
 
 
@@ -66,21 +68,25 @@ class RescaledFamily(Family):
         conjugate = kernel == Kernel.CONJUGATE
         wanted = target.alpha1 / target.gamma**2 if conjugate else 0.5 * target.beta1 / target.kappa**2
 
-        def excess(b: float) -> float:
+        def excess(b: np.ndarray) -> np.ndarray:
             slope, power = self._powers(b, target.tau0, conjugate)
-            return slope / power - wanted
+            return np.asarray(slope / power - wanted)
 
-        signs = np.sign([excess(float(b)) for b in _STRETCHES])
-        changes = np.flatnonzero(signs[:-1] != signs[1:])
-        return [float(brentq(excess, _STRETCHES[k], _STRETCHES[k + 1], xtol=1e-15, rtol=1e-14)) for k in changes]
+        found = excess(_STRETCHES)
+        signs, known = np.sign(found), np.abs(found) > _ROUNDING / target.tau0**2
+        if not known.any():  # an even φ has none, and needs none, whatever its stretch
+            return [1.0]
+        changes = np.flatnonzero((signs[:-1] != signs[1:]) & (known[:-1] | known[1:]))
+        ends = ((_STRETCHES[k], _STRETCHES[k + 1]) for k in changes)
+        return [float(brentq(lambda b: float(excess(np.array(b))), *both, xtol=1e-15, rtol=1e-14)) for both in ends]
 
-    def _powers(self, b: float, tau0: float, conjugate: bool) -> tuple[float, float]:
-        """b²E[φ']² and the variance, with τ0²b²E[φ'²] for the tangent kernel, of φ(b x) at τ0."""
-        at = moments_at(self.phi, b * tau0)
-        power = float(at.variance) + (0.0 if conjugate else tau0**2 * b**2 * float(at.q))
-        return b**2 * float(at.e1) ** 2, max(power, 1e-300)
+    def _powers(self, b: np.ndarray, tau0: float, conjugate: bool) -> tuple[np.ndarray, np.ndarray]:
+        """b²E[φ']² and the variance, with τ0²b²E[φ'²] for the tangent kernel, of φ(b x) at τ0, for each b."""
+        at = moments_of(self.phi, torch.as_tensor(b) * tau0)
+        power = at.variance.numpy() + (0.0 if conjugate else tau0**2 * b**2 * at.q.numpy())
+        return b**2 * at.e1.numpy() ** 2, np.maximum(power, 1e-300)
 
     def _sized(self, b: float, target: Scalars, kernel: Kernel | str) -> tuple[float, float]:
         conjugate = kernel == Kernel.CONJUGATE
-        _, power = self._powers(b, target.tau0, conjugate)
-        return (target.gamma if conjugate else target.kappa) / math.sqrt(power), math.log(b)
+        _, power = self._powers(np.array(b), target.tau0, conjugate)
+        return (target.gamma if conjugate else target.kappa) / math.sqrt(float(power)), math.log(b)

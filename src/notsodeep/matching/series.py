@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from numpy.polynomial import chebyshev
 from torch import Tensor
 
 from notsodeep.activations import Activation
@@ -38,6 +39,8 @@ class Series:
         transform[0] *= 0.5
         self._degrees = degrees
         self._table = transform @ self._values(torch.exp(self._middle + self._half * angles.cos()))
+        sloped = chebyshev.chebder(self._table.numpy(), scl=1.0 / self._half)
+        self._both = torch.cat([self._table, torch.nn.functional.pad(torch.from_numpy(sloped), (0, 0, 0, 1))], dim=1)
 
     def _values(self, tau: Tensor) -> Tensor:
         coefficients, at = hermite_coefficients(self.phi, tau, self.terms), moments_of(self.phi, tau)
@@ -49,8 +52,17 @@ class Series:
 
     def __call__(self, tau: Tensor) -> Tensor:
         """The numbers at deviations τ (n,): (n, K + 2)."""
+        return self._polynomials(tau) @ self._table
+
+    def with_slopes(self, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and their slopes in log τ."""
+        numbers, slopes = (self._polynomials(tau) @ self._both).split(self.terms + 2, dim=1)
+        return numbers, slopes
+
+    def _polynomials(self, tau: Tensor) -> Tensor:
+        """Those of Chebyshev, (n, degrees)."""
         angle = ((tau.log() - self._middle) / self._half).clamp(-1.0, 1.0).arccos()
-        return torch.cos(angle[:, None] * self._degrees) @ self._table
+        return torch.cos(angle[:, None] * self._degrees)
 
 
 class Line:
@@ -63,6 +75,11 @@ class Line:
         numbers = tau.new_zeros(len(tau), self.terms + 2)
         numbers[:, 1] = tau
         return numbers
+
+    def with_slopes(self, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, and their slopes in log τ."""
+        numbers = self(tau)
+        return numbers, numbers
 
 
 def products_at(first: Tensor, second: Tensor, one: Tensor, other: Tensor) -> Tensor:

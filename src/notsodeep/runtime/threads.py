@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
-from threading import Barrier
+from threading import Barrier, Lock
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from notsodeep.errors import CALLER, caller
 
@@ -42,6 +44,26 @@ def later(work: Callable[[], Result]) -> Future[Result]:
     except Exception as error:
         done.set_exception(error)
     return done
+
+
+@contextmanager
+def small_matrices() -> Iterator[None]:
+    """While it lasts, numpy and scipy work on one thread a caller: on matrices of few columns others would only spin and wait,
+    on the cores that threads of the pool need. It holds for the process, until the last of those who asked for it has left."""
+    with _lock:
+        if not _limits:
+            _limits.append(threadpool_limits(1, user_api="blas"))
+        _asking.append(None)
+    try:
+        yield
+    finally:
+        with _lock:
+            _asking.pop()
+            if not _asking:
+                _limits.pop().restore_original_limits()
+
+
+_lock, _asking, _limits = Lock(), list[None](), list[threadpool_limits]()
 
 
 def _warning_here(work: Callable[[Item], Result]) -> Callable[[Item], Result]:
