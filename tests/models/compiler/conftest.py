@@ -10,7 +10,6 @@ import notsodeep as nsd
 from notsodeep.data import load_split
 from notsodeep.data.sources import load
 
-
 _STEP = 1e-3  # seconds that a look at the clock takes, which each step of a training does once
 
 
