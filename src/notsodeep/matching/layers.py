@@ -31,6 +31,9 @@ LINE = Rectifier(1.0, 1.0)
 _STRETCHES, _SPREAD = (0.2, 5.0), (0.5, 2.0)  # the second: how far a layer's deviations may go beyond its inputs' norms
 _LARGEST = 8.0  # weight: layers of larger ones cancel
 _FIRST_STEPS, _MOST_STEPS, _SETTLED = 15, 40, 1e-7
+# Measures of a step: by what it changes in the errors, which is nothing yet in some unknowns, and by itself.
+_RELATIVE: float | str = "jac"
+_PLAIN: float | str = 1.0
 _PENALTY, _NEAR, _MOST_CORRECTIONS = 100.0, 1e-2, 8  # of a scalar's gap; beyond the second no correction is tried
 _MOST_KEPT = 60  # series, and signals
 _SMALL = 1e-5  # a step in log τ and in an unknown
@@ -116,12 +119,11 @@ class Layers:
     def fit(self, *starts: np.ndarray) -> tuple[np.ndarray, float]:
         """The unknowns nearest to the pairs' kernels, by least squares from the start that leads nearest in a few steps, and
         their error."""
-        best: np.ndarray = starts[0]
-        measure: float | str = "jac"
-        if len(starts) > 1 and callable(self._slopes):  # by differences a step costs as much as one for each unknown
-            # Plain: relative to what it changes, a step would have no measure in an unknown that changes nothing yet.
-            measure = 1.0
-            best, _ = min((self._descended(start, measure, _FIRST_STEPS) for start in starts), key=itemgetter(1))
+        best, measure = starts[0], _RELATIVE
+        if callable(self._slopes):  # by differences a step costs as much as one for each unknown
+            begun = [(starts[0], _RELATIVE), *((start, _PLAIN) for start in starts)]
+            tried = [(*self._descended(*each, _FIRST_STEPS), each[1]) for each in begun]
+            best, _, measure = min(tried, key=itemgetter(1))
         best, error = self._descended(best, measure, _MOST_STEPS)
         return (best if self.kept is None else self._matched(best, self.kept)), error
 
