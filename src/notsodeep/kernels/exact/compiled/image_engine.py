@@ -64,7 +64,7 @@ class ImageEngine:
         self.right = self._right(laws, columns, numbers[1], slice(offset, offset + len(columns)))
 
     def tile(self, left: slice, right: slice, kernels: tuple[str, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The kernels of `left` × `right`, and which pairs are left open; of a symmetric tile, of the part above the diagonal."""
+        """The kernels of `left` × `right`, and which pairs are left open; of a symmetric tile, those above the diagonal."""
         above = self.symmetric and left == right
         lanes = self._loops.LANES
         tangent = any(name != Kernel.CONJUGATE for name in kernels)
