@@ -6,7 +6,8 @@ With ρ = Λ/(τ_i τ_j), m = E[φ(τξ)] and h(ρ) = (k − m_i m_j)/(τ_i τ_j
 
 and a layer of an explicit network is one of σ_a² = 0 whose S is the layer before. One image meets `LANES` others at once:
 numbers are stored position by position, those of the others side by side, so that every loop, patch averages included, becomes
-vector instructions. Blocks that do not settle, or for which a series is too short, are flagged and left to `images.pairs`.
+vector instructions. Blocks that do not settle, for which a series is too short, or whose gradients round-off spoils, are flagged
+and left to float64, or to `images.pairs`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class Laws(NamedTuple):
     gain: Any
     start: Any
     tol: Any
+    doubt: Any
+    """What round-off may change of gradients, relative to them"""
 
 
 class Left(NamedTuple):
@@ -292,6 +295,31 @@ def _gradients(grid: Grid, laws: Laws, scale: Any, r: Any, slope: Any, drive: An
 
 
 @_fast
+def _steep(laws: Laws, layer: int, r: Any, slope: Any, theta: Any, ones: Any) -> bool:
+    """Whether round-off in ρ may change Q Θ_h too much: next to |ρ| = 1 a rectifier's slope changes as √(1 − ρ²) does, and a DEQ
+    takes every change 1/(1 − rate) times, in ρ and in Θ_h."""
+    if laws.stride[layer] != 0 or laws.form[layer, 1] == 0:
+        return False
+    kind = r.dtype.type
+    one, unit = kind(1.0), kind(np.finfo(r.dtype).eps)
+    bent, steepest = laws.form[layer, 1], laws.form[layer, 0] + laws.form[layer, 1] * kind(0.5 * math.pi)
+    stable = one - laws.var_a[layer] * _top(slope, ones)
+    if stable <= 0:
+        return True
+    doubts, sizes = np.zeros(LANES, r.dtype), np.zeros(LANES, r.dtype)
+    for start in range(0, len(r), LANES):
+        for lane in range(LANES):
+            rho, size = r[start + lane], abs(theta[start + lane])
+            doubts[lane] += size / math.sqrt(max((one - rho) * (one + rho), unit))
+            sizes[lane] += size
+    allowed = laws.doubt[layer] * stable * stable * steepest
+    for lane in range(LANES):
+        if kind(0.5) * unit * bent * doubts[lane] > allowed * sizes[lane]:
+            return True
+    return False
+
+
+@_fast
 def _layer(
     grid: Grid, laws: Laws, layer: int, known: Any, products: Any, ones: Any, w: Any, value: Any, slope: Any, r: Any, drive: Any
 ) -> bool:
@@ -357,6 +385,7 @@ def solve_images(grid: Grid, laws: Laws, left: Left, right: Right, images: Any, 
                 elif tangent:
                     _averaged(grid, dtype.type(1.0), before, blank, w[3:].reshape(2 * count), theta)
                 if tangent:
+                    good = good and not _steep(laws, layer, r, slope, theta, ones)
                     gain = laws.gain[layer]
                     for e in range(count):
                         before[e] = gain * value[e] + slope[e] * theta[e]
