@@ -16,7 +16,7 @@ from notsodeep.kernels.exact.compiled.engine import PairLaw, pair_laws
 from notsodeep.kernels.exact.images.pairs import ExplicitImages, ImagePairs, ImplicitImages
 from notsodeep.kernels.names import Kernel
 from notsodeep.runtime.threads import shared
-from notsodeep.tolerances import FUSED_PATCH, FUSED_PATCH_DOUBT, FUSED_PATCH_TRUNCATION
+from notsodeep.tolerances import FUSED_PATCH, FUSED_PATCH_DOUBT, FUSED_PATCH_TRUNCATION, FUSED_TRUNCATION
 
 _WORTH_COMPILING = 1 << 18  # positions of pairs
 _IMAGES, _BLOCKS = 16, 32  # of one side, and blocks of the other, that meet between two looks at what is next
@@ -33,7 +33,7 @@ def image_engine(
         return None
     if rows.device.type != "cpu" or importlib.util.find_spec("numba") is None:
         return None
-    laws = pair_laws(equation, rows.dtype, FUSED_PATCH_TRUNCATION if rows.dtype == torch.float64 else None)
+    laws = _safe_laws(equation, rows.dtype)
     if laws is None or any(len(law.mean) > 1 for law in laws):  # several kinds of units
         return None
     return ImageEngine(laws, equation, (rows, columns), numbers, symmetric)
@@ -96,7 +96,7 @@ class ImageEngine:
     def _careful(self) -> ImageEngine | None:
         """The same in float64; None where this is in float64 already, or there is none."""
         equation, (rows, columns), *rest = self._given
-        laws = pair_laws(equation, torch.float64, FUSED_PATCH_TRUNCATION) if rows.dtype == torch.float32 else None
+        laws = _safe_laws(equation, torch.float64) if rows.dtype == torch.float32 else None
         return laws and ImageEngine(laws, equation, (rows.to(torch.float64), columns.to(torch.float64)), *rest)
 
     def _solved(self, images: tuple[int, int], blocks: tuple[int, int], tangent: bool) -> tuple[Any, Any]:
@@ -140,6 +140,17 @@ class ImageEngine:
         pixels = in_blocks(x.transpose(0, 1)).transpose(0, 1)
         padded = torch.cat([numbers, numbers.new_full((room,), -1)]).view(-1, lanes)
         return self._loops.Right(pixels.contiguous().numpy(), padded.numpy(), *_columns(laws, x, index, in_blocks))
+
+
+def _safe_laws(equation: ImplicitImages | ExplicitImages, dtype: torch.dtype) -> tuple[PairLaw, ...] | None:
+    """The laws of the images, their series in float64 longer where a DEQ magnifies what they miss."""
+    if dtype != torch.float64:
+        return pair_laws(equation, dtype)
+    stable = 1.0
+    if isinstance(equation, ImplicitImages):
+        stable -= equation.net.var_a * float(equation.moments.q.max())
+    missed = max(FUSED_PATCH_TRUNCATION * max(stable, 0.0) ** 2, FUSED_TRUNCATION["float64"])
+    return pair_laws(equation, dtype, missed)
 
 
 def _runs(marked: Any) -> Iterator[tuple[int, int, int]]:
