@@ -95,9 +95,12 @@ class ImageEngine:
     @cached_property
     def _careful(self) -> ImageEngine | None:
         """The same in float64; None where this is in float64 already, or there is none."""
-        equation, (rows, columns), *rest = self._given
-        laws = _safe_laws(equation, torch.float64) if rows.dtype == torch.float32 else None
-        return laws and ImageEngine(laws, equation, (rows.to(torch.float64), columns.to(torch.float64)), *rest)
+        equation, sides, numbers, symmetric = self._given
+        laws = _safe_laws(equation, torch.float64) if sides[0].dtype == torch.float32 else None
+        if laws is None:
+            return None
+        exact = sides[0].to(torch.float64), sides[1].to(torch.float64)
+        return ImageEngine(laws, equation, exact, numbers, symmetric)
 
     def _solved(self, images: tuple[int, int], blocks: tuple[int, int], tangent: bool) -> tuple[Any, Any]:
         """Kernels (3, images, blocks, lanes), and which of the blocks are left open."""

@@ -6,8 +6,8 @@ With ρ = Λ/(τ_i τ_j), m = E[φ(τξ)] and h(ρ) = (k − m_i m_j)/(τ_i τ_j
 
 and a layer of an explicit network is one of σ_a² = 0 whose S is the layer before. One image meets `LANES` others at once:
 numbers are stored position by position, those of the others side by side, so that every loop, patch averages included, becomes
-vector instructions. Blocks that do not settle, for which a series is too short, or whose gradients round-off spoils, are flagged
-and left to float64, or to `images.pairs`.
+vector instructions. Blocks that do not settle, for which a series is too short, or whose gradients round-off spoils, are
+left to float64, or to `images.pairs`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _rectified(form: Any, r: Any, value: Any, slope: Any) -> None:
     half, one, right = kind(0.5), kind(1.0), kind(0.5 * math.pi)
     linear, bent, whole = form[0], form[1], kind(1.0 - COLLINEAR)
     for e in range(len(r)):
-        rho = math.copysign(one, r[e]) if abs(r[e]) > whole else r[e]  # equal patches, whose Q the last digit would change
+        rho = math.copysign(one, r[e]) if abs(r[e]) > whole else r[e]  # as `pairs.snap`
         root = math.sqrt((one - rho) * (one + rho))
         angle = arcsine(rho, half, one, right)
         value[e] = linear * rho + bent * (rho * angle - rho * rho / (one + root))
@@ -290,8 +290,7 @@ def _gradients(grid: Grid, laws: Laws, scale: Any, r: Any, slope: Any, drive: An
         theta[e] = drive[e]
     if a <= 0:
         return True
-    for e in range(len(r)):
-        ones[e] = 1
+    ones[:] = 1
     sweeps = _sweeps(a * _top(slope, ones), laws.tol[0], _MOST_SWEEPS)
     if sweeps == _MOST_SWEEPS:
         return False
@@ -303,29 +302,23 @@ def _gradients(grid: Grid, laws: Laws, scale: Any, r: Any, slope: Any, drive: An
 
 @_fast
 def _steep(laws: Laws, layer: int, r: Any, slope: Any, theta: Any, ones: Any) -> bool:
-    """Whether round-off in ρ may change Q Θ_h too much: next to |ρ| = 1 a rectifier's slope changes as √(1 − ρ²) does, and a DEQ
-    takes every change 1/(1 − rate) times, in ρ and in Θ_h."""
+    """Whether round-off in ρ may change Q Θ_h too much: next to |ρ| = 1 a rectifier's slope goes as √(1 − ρ²), and a DEQ takes
+    every change 1/(1 − rate) times, in ρ and in Θ_h."""
     kind = r.dtype.type
     one, unit = kind(1.0), kind(np.finfo(r.dtype).eps)
-    bent, steepest = laws.form[layer, 1], laws.form[layer, 0] + laws.form[layer, 1] * kind(0.5 * math.pi)
-    stable = one
-    if laws.var_a[layer] > 0:
-        stable -= laws.var_a[layer] * _top(slope, ones)
-    if stable <= 0 or laws.doubt[layer] * stable * stable < unit:
-        return True
-    if laws.stride[layer] != 0 or bent == 0:
-        return False
+    linear, bent = laws.form[layer]
+    stable = one - laws.var_a[layer] * (_top(slope, ones) if laws.var_a[layer] > 0 else one)
+    spoilt = stable <= 0 or laws.doubt[layer] * stable * stable < unit
+    if spoilt or laws.stride[layer] != 0 or bent == 0:
+        return bool(spoilt)
     doubts, sizes = np.zeros(LANES, r.dtype), np.zeros(LANES, r.dtype)
     for start in range(0, len(r), LANES):
         for lane in range(LANES):
             rho, size = r[start + lane], abs(theta[start + lane])
             doubts[lane] += size / math.sqrt(max((one - rho) * (one + rho), unit))
             sizes[lane] += size
-    allowed = laws.doubt[layer] * stable * stable * steepest
-    for lane in range(LANES):
-        if kind(0.5) * unit * bent * doubts[lane] > allowed * sizes[lane]:
-            return True
-    return False
+    allowed = laws.doubt[layer] * stable * stable * (linear + bent * kind(0.5 * math.pi))
+    return bool((kind(0.5) * unit * bent * doubts > allowed * sizes).any())
 
 
 @_fast
