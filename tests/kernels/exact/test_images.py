@@ -206,6 +206,14 @@ def test_tiles_and_operators_take_images():
     torch.testing.assert_close(operator.diagonal(), whole.conjugate.diagonal(), rtol=1e-12, atol=1e-14)
 
 
+def test_systems_of_images_are_solved():
+    x, v = torch.from_numpy(_images(12, 1, 4, 4)), torch.ones(12, 1, dtype=torch.float64)
+    operator = nsd.kernels.TiledKernel(nsd.Convolutional(nsd.Implicit("relu", 0.2)), x, "tangent", tile=5).add_ridge(0.1)
+    torch.testing.assert_close(operator.to_dense() @ operator.solve(v), v, rtol=1e-6, atol=1e-6)
+    with pytest.raises(nsd.BadInput, match="Images have no sharp kernel"):
+        operator.solve(v, nsd.kernels.Sharp())
+
+
 def test_blank_images_and_blank_parts():
     x = torch.zeros(3, 1, 6, 6, dtype=torch.float64)
     x[1:, :, 4:] = torch.randn(2, 1, 2, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
