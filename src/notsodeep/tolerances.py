@@ -41,6 +41,10 @@ PATCH_RTOL = 1e-13
 FUSED_PATCH = {"float64": 1e-13, "float32": 5e-7}
 """The same for compiled loops, by the dtype they work in."""
 
+FUSED_PATCH_DOUBT = {"float64": 1.0, "float32": 1e-6}
+"""What round-off may change of gradients, relative to them, before compiled loops leave a block of images to float64; float64
+itself is as exact as the plain path."""
+
 FUSED_PATCH_TRUNCATION = 1e-9
 """What a series of compiled loops may miss of E[φ'²] in float64 where two patches agree, as many of images do."""
 

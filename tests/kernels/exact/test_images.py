@@ -142,6 +142,57 @@ def test_compiled_loops_change_nothing(name, padding):
         assert not bool(opened.any())
 
 
+@pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
+@pytest.mark.parametrize("apart", [1e-1, 1e-2, 1e-3, 1e-5])
+@pytest.mark.parametrize("net", [*(FUSED[name] for name in ("relu", "relu, slow", "three layers")), nsd.Explicit(["relu"] * 3)])
+def test_gradients_of_nearly_equal_images_keep_their_digits_in_float32(net, apart):
+    """Next to ρ = 1 a rectifier's slope makes round-off 1e-7 in ρ a change of 3e-4."""
+    pytest.importorskip("numba")
+    x = _images(84, 2, 6, 7, seed=4)
+    x[:20] = x[:1] + apart * x[:20]
+    x = torch.from_numpy(x).float()
+    prepared = prepare(nsd.Convolutional(net), x)
+    assert prepared.engine is not None
+    fused = prepared.tile(slice(0, 8), slice(0, 24), ("conjugate", "tangent"))
+    plain = replace(prepare(nsd.Convolutional(net), x.double()), fused=False)
+    for ours, theirs in zip(fused, plain.tile(slice(0, 8), slice(0, 24), ("conjugate", "tangent")), strict=True):
+        assert float((ours - theirs).abs().max()) <= 2e-6 * float(theirs.max())
+
+
+@pytest.mark.filterwarnings("ignore::notsodeep.NumericsWarning")
+@pytest.mark.parametrize(
+    "net", [nsd.Implicit("tanh", 0.99, 1e-6, centre=False), nsd.Implicit("abs", 0.98, 0.01, centre=False)], ids=["tanh", "abs"]
+)
+def test_gradients_that_hardly_contract_are_right(net):
+    pytest.importorskip("numba")
+    x = _images(84, 2, 6, 7, seed=4)
+    x = torch.from_numpy(0.1 * (x[:1] + 0.1 * x))
+    images = nsd.Convolutional(net, padding="circular")
+    both = slice(0, 2), slice(2, 6)
+    exact = replace(prepare(images, x), fused=False).tile(*both, ("tangent",))[0]
+    for dtype, allowed in ((torch.float64, 1e-8), (torch.float32, 1e-5)):  # float32 rounds the images too
+        prepared = prepare(images, x.to(dtype))
+        assert prepared.engine is not None
+        gap = (prepared.tile(*both, ("tangent",))[0] - exact).abs().max()
+        assert float(gap) <= allowed * float(exact.max())
+
+
+def test_equal_patches_have_the_slope_of_equal_ones():
+    pytest.importorskip("numba")
+    x = torch.from_numpy(_images(400, 1, 2, 4))
+    x[..., :2] = 0.3
+    net = nsd.Implicit("leaky_relu", 0.8, 0.3, centre=False)
+    prepared = prepare(nsd.Convolutional(net, 1), x)
+    assert prepared.engine is not None
+    each = [nsd.tangent_kernel(net, position[:60]) for position in x.flatten(2).unbind(2)]
+    equal = [bool((position == 0.3).all()) for position in x.flatten(2).unbind(2)]
+    exact = torch.stack([one[0, 0].expand(60, 60) if same else one for one, same in zip(each, equal, strict=True)]).mean(0)
+    both = slice(0, 20), slice(20, 60)
+    for found in (prepared, replace(prepared, fused=False)):
+        gap = (found.tile(*both, ("tangent",))[0] - exact[both]).abs().max()
+        assert float(gap) <= 1e-10 * float(exact.max())
+
+
 def test_tiles_and_operators_take_images():
     x = torch.from_numpy(_images(7, 2, 4, 4))
     net = nsd.Convolutional(nsd.Implicit("relu", 0.2))
@@ -153,6 +204,14 @@ def test_tiles_and_operators_take_images():
     operator = nsd.kernels.TiledKernel(net, x, "conjugate", tile=3)
     torch.testing.assert_close(operator.to_dense(), whole.conjugate, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(operator.diagonal(), whole.conjugate.diagonal(), rtol=1e-12, atol=1e-14)
+
+
+def test_systems_of_images_are_solved():
+    x, v = torch.from_numpy(_images(12, 1, 4, 4)), torch.ones(12, 1, dtype=torch.float64)
+    operator = nsd.kernels.TiledKernel(nsd.Convolutional(nsd.Implicit("relu", 0.2)), x, "tangent", tile=5).add_ridge(0.1)
+    torch.testing.assert_close(operator.to_dense() @ operator.solve(v), v, rtol=1e-6, atol=1e-6)
+    with pytest.raises(nsd.BadInput, match="Images have no sharp kernel"):
+        operator.solve(v, nsd.kernels.Sharp())
 
 
 def test_blank_images_and_blank_parts():

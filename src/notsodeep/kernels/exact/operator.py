@@ -13,7 +13,7 @@ from torch import Tensor
 from notsodeep.arguments import count, flag
 from notsodeep.arrays import Array, available_bytes, check_memory, operand, ridge as checked_ridge
 from notsodeep.errors import BadInput
-from notsodeep.kernels.exact.preconditioners import Preconditioning, SharpNystrom
+from notsodeep.kernels.exact.preconditioners import Nystrom, Preconditioning, SharpNystrom
 from notsodeep.kernels.exact.solver import PreparedKernel, prepare
 from notsodeep.kernels.exact.tiles import TileSize, check_square, tile_pairs, tile_size
 from notsodeep.kernels.names import Kernel, as_kernel
@@ -22,6 +22,7 @@ from notsodeep.linalg.density import Estimate, SpectralDensity, spectral_density
 from notsodeep.linalg.eigen import BlockLanczos, top_eigenpairs
 from notsodeep.linalg.preconditioners import Preconditioner, whitened
 from notsodeep.theory.architecture import Network
+from notsodeep.theory.convolution import Convolutional
 
 _KEPT_SHARE = 1 / 3
 """Tiles are kept where one triangle of them takes less than this share of the free memory."""
@@ -145,7 +146,7 @@ class TiledKernel:
         hyperparameter optimization, ICML 2022.
 
         Args:
-            preconditioner: `SharpNystrom()` by default.
+            preconditioner: `SharpNystrom()` by default, and `Nystrom` for images.
             probes: Random vectors of the estimate.
             steps: Products with all of them.
             generator: Of the probes.
@@ -160,10 +161,13 @@ class TiledKernel:
         return Estimate(by.logdet() + rest.value, rest.error)
 
     def preconditioner(self, choice: Preconditioning | None = None) -> Preconditioner:
-        """The preconditioner of this operator; `SharpNystrom()` by default."""
+        """The preconditioner of this operator; `SharpNystrom()` by default, and `Nystrom` for images."""
         if choice is not None and (isinstance(choice, type) or not hasattr(choice, "of")):
             raise BadInput(f"preconditioner = {choice!r}: choose Plain(), Nystrom(rank), Sharp() or SharpNystrom(rank).")
-        return (SharpNystrom() if choice is None else choice).of(self)
+        if choice is None:
+            images = isinstance(self.net, Convolutional)
+            choice = Nystrom(min(Nystrom().rank, len(self.samples))) if images else SharpNystrom()
+        return choice.of(self)
 
     def solve(
         self, v: Any, preconditioner: Preconditioning | None = None, tolerance: float | None = None, most: int = 1000
@@ -172,7 +176,7 @@ class TiledKernel:
 
         Args:
             v: Right-hand sides, (n,) or (n, b).
-            preconditioner: `SharpNystrom()` by default.
+            preconditioner: `SharpNystrom()` by default, and `Nystrom` for images.
             tolerance: Of the relative residual; 1e-8, or 1e-5 in float32, by default.
             most: Iterations.
 

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from notsodeep.arguments import count, instance, seed as checked_seed
+from notsodeep.errors import BadInput
 from notsodeep.kernels.names import Kernel
 from notsodeep.kernels.structured.sharp import sharp_kernel
 from notsodeep.linalg.preconditioners import Chained, Preconditioner, identity, made_positive, nystrom, whitened
 from notsodeep.theory.architecture import Network
+from notsodeep.theory.convolution import Convolutional
 
 _FLOOR = 1e-3
 """The smallest diagonal of the sharp kernel in a preconditioner, relative to the mean of the kernel's."""
@@ -81,6 +83,8 @@ class Sharp:
         count(self.directions, "directions", least=0)
 
     def of(self, operator: RidgedKernel) -> Preconditioner:
+        if isinstance(operator.net, Convolutional):
+            raise BadInput("Images have no sharp kernel to precondition with: take Nystrom(rank) or Plain().")
         sharp = sharp_kernel(operator.net, operator.samples, operator.kernel, operator.tau0, self.directions)
         floor = _FLOOR * float(sharp.diagonal().mean())
         return made_positive(sharp.add_ridge(operator.ridge), floor)

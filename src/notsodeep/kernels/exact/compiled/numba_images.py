@@ -6,7 +6,8 @@ With ρ = Λ/(τ_i τ_j), m = E[φ(τξ)] and h(ρ) = (k − m_i m_j)/(τ_i τ_j
 
 and a layer of an explicit network is one of σ_a² = 0 whose S is the layer before. One image meets `LANES` others at once:
 numbers are stored position by position, those of the others side by side, so that every loop, patch averages included, becomes
-vector instructions. Blocks that do not settle, or for which a series is too short, are flagged and left to `images.pairs`.
+vector instructions. Blocks that do not settle, for which a series is too short, or whose gradients round-off spoils, are
+left to float64, or to `images.pairs`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from notsodeep.kernels.exact.compiled.numba_loops import _fast, arcsine
+from notsodeep.tolerances import COLLINEAR
 
 LANES = 16
-_STEPS, _SWEEPS = 30, 400
+_STEPS, _SWEEPS, _MOST_SWEEPS = 30, 400, 4000  # the last of gradients, which are right only with all they need
 _NEAR = 1024  # numbers that stay in the nearest cache while a series is summed
 
 
@@ -48,6 +50,8 @@ class Laws(NamedTuple):
     gain: Any
     start: Any
     tol: Any
+    doubt: Any
+    """What round-off may change of gradients, relative to them"""
 
 
 class Left(NamedTuple):
@@ -119,9 +123,9 @@ def _rectified(form: Any, r: Any, value: Any, slope: Any) -> None:
     """h = α²ρ + c(ρ arcsin ρ − ρ²/(1 + √(1 − ρ²))) and its slope."""
     kind = r.dtype.type
     half, one, right = kind(0.5), kind(1.0), kind(0.5 * math.pi)
-    linear, bent = form[0], form[1]
+    linear, bent, whole = form[0], form[1], kind(1.0 - COLLINEAR)
     for e in range(len(r)):
-        rho = r[e]
+        rho = math.copysign(one, r[e]) if abs(r[e]) > whole else r[e]  # as `pairs.snap`
         root = math.sqrt((one - rho) * (one + rho))
         angle = arcsine(rho, half, one, right)
         value[e] = linear * rho + bent * (rho * angle - rho * rho / (one + root))
@@ -186,13 +190,13 @@ def _evaluated(laws: Laws, layer: int, products: Any, ones: Any, r: Any, y: Any,
 
 
 @_fast
-def _sweeps(rate: Any, wanted: Any) -> int:
-    """How many sweeps take an error times `rate` each to `wanted`."""
+def _sweeps(rate: Any, wanted: Any, most: int) -> int:
+    """How many sweeps take an error times `rate` each to `wanted`, up to `most`."""
     if rate <= 0.0:
         return 1
     if rate >= 1.0:
-        return _SWEEPS
-    return int(min(_SWEEPS, max(1.0, math.ceil(math.log(wanted) / math.log(rate)))))
+        return most
+    return int(min(most, max(1.0, math.ceil(math.log(wanted) / math.log(rate)))))
 
 
 @_fast
@@ -207,7 +211,7 @@ def _settle(
     first = laws.form[0, 0] if laws.stride[0] == 0 else kind(0.0)
     for e in range(count):
         r[e] = max(min(drive[e] * inverse[e] / (one - a * first), one), -one)
-    before = kind(1e30)
+    before, settled = kind(1e30), False
     for _ in range(_STEPS):
         if not _evaluated(laws, 0, products, ones, r, move, value, slope):
             return False
@@ -216,15 +220,16 @@ def _settle(
             residual[e] = drive[e] - scale[e] * r[e]
         _averaged(grid, a, work, residual, sums, residual)
         left = _top(residual, inverse)
-        if left <= laws.tol[0]:
+        if left <= laws.tol[0] and (settled or laws.stride[0] != 0):
             return True
-        if not left < before:
+        if settled or not left < before:
             return False
-        before = left
+        settled, before = left <= laws.tol[0], left  # then one more step: next to ρ = 1 a rectifier has a slope of √(1 − ρ²)
         rate = a * _top(slope, ones)
         for e in range(count):
             move[e] = residual[e]
-        for _ in range(_sweeps(rate, max(kind(0.1) * left, kind(0.1) * laws.tol[0] / left))):
+        wanted = kind(1e-3) if settled else max(kind(0.1) * left, kind(0.1) * laws.tol[0] / left)
+        for _ in range(_sweeps(rate, wanted, _SWEEPS)):
             for e in range(count):
                 work[e] = slope[e] * move[e]
             _averaged(grid, a, work, residual, sums, move)
@@ -277,18 +282,43 @@ def _gram(own: Any, number: Any, right: Right, block: int, into: Any) -> None:
 
 
 @_fast
-def _gradients(grid: Grid, laws: Laws, scale: Any, r: Any, slope: Any, drive: Any, w: Any, theta: Any) -> None:
-    """Θ_h of a DEQ, or start·Λ of a first layer, by sweeps."""
+def _gradients(grid: Grid, laws: Laws, scale: Any, r: Any, slope: Any, drive: Any, w: Any, theta: Any) -> bool:
+    """Θ_h of a DEQ, or start·Λ of a first layer, by sweeps; whether they were enough."""
     a, start, ones = laws.var_a[0], laws.start[0], w[1]
     for e in range(len(r)):
         drive[e] = start * scale[e] * r[e]
         theta[e] = drive[e]
-    if a > 0:
-        for e in range(len(r)):
-            ones[e] = 1
-        for _ in range(_sweeps(a * _top(slope, ones), laws.tol[0])):
-            _products(slope, theta, w[2])
-            _averaged(grid, a, w[2], drive, w[3:].reshape(2 * len(r)), theta)
+    if a <= 0:
+        return True
+    ones[:] = 1
+    sweeps = _sweeps(a * _top(slope, ones), laws.tol[0], _MOST_SWEEPS)
+    if sweeps == _MOST_SWEEPS:
+        return False
+    for _ in range(sweeps):
+        _products(slope, theta, w[2])
+        _averaged(grid, a, w[2], drive, w[3:].reshape(2 * len(r)), theta)
+    return True
+
+
+@_fast
+def _steep(laws: Laws, layer: int, r: Any, slope: Any, theta: Any, ones: Any) -> bool:
+    """Whether round-off in ρ may change Q Θ_h too much: next to |ρ| = 1 a rectifier's slope goes as √(1 − ρ²), and a DEQ takes
+    every change 1/(1 − rate) times, in ρ and in Θ_h."""
+    kind = r.dtype.type
+    one, unit = kind(1.0), kind(np.finfo(r.dtype).eps)
+    linear, bent = laws.form[layer]
+    stable = one - laws.var_a[layer] * (_top(slope, ones) if laws.var_a[layer] > 0 else one)
+    spoilt = stable <= 0 or laws.doubt[layer] * stable * stable < unit
+    if spoilt or laws.stride[layer] != 0 or bent == 0:
+        return bool(spoilt)
+    doubts, sizes = np.zeros(LANES, r.dtype), np.zeros(LANES, r.dtype)
+    for start in range(0, len(r), LANES):
+        for lane in range(LANES):
+            rho, size = r[start + lane], abs(theta[start + lane])
+            doubts[lane] += size / math.sqrt(max((one - rho) * (one + rho), unit))
+            sizes[lane] += size
+    allowed = laws.doubt[layer] * stable * stable * (linear + bent * kind(0.5 * math.pi))
+    return bool((kind(0.5) * unit * bent * doubts > allowed * sizes).any())
 
 
 @_fast
@@ -353,10 +383,11 @@ def solve_images(grid: Grid, laws: Laws, left: Left, right: Right, images: Any, 
                         _products(own[layer, 3 + k], right.coefficients[layer, k, block], products[k])
                 good = good and _layer(grid, laws, layer, known, products, ones, w, value, slope, r, drive)
                 if tangent and layer == 0:
-                    _gradients(grid, laws, known[0], r, slope, drive, w, theta)
+                    good = good and bool(_gradients(grid, laws, known[0], r, slope, drive, w, theta))
                 elif tangent:
                     _averaged(grid, dtype.type(1.0), before, blank, w[3:].reshape(2 * count), theta)
                 if tangent:
+                    good = good and not _steep(laws, layer, r, slope, theta, ones)
                     gain = laws.gain[layer]
                     for e in range(count):
                         before[e] = gain * value[e] + slope[e] * theta[e]

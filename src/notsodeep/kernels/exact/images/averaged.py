@@ -45,20 +45,22 @@ def solve_averaged(
     Raises:
         NotConverged: No root within the steps allowed; the error carries the residual.
     """
-    v, before = start, torch.inf
+    v, before, smooth, settled = start, torch.inf, newton, False
     for step in range(_PICARD_STEPS):
         value, slope = f(v)
         residual = a * average(value) + drive - v
         whole = torch.maximum(v, v + residual) if scale is None else scale
         size = float(torch.where(residual == 0.0, 0.0, residual.abs() / whole).max())
-        if size <= PATCH_RTOL:
+        if size <= PATCH_RTOL and settled:
             return v, value, slope
+        settled = settled or size <= PATCH_RTOL  # one more step: next to ρ = 1 a kinked φ has a slope of √(1 − ρ²)
         if not size < torch.inf:
             break
         newton = newton and step < _NEWTON_STEPS and size < _SLOW * before
+        direct = newton or (settled and smooth)
         before = size
         gentle = (a * slope).nan_to_num(0.0, 0.0, 0.0).clamp(-_STEEPEST, _STEEPEST) / a
-        v = confined(v + (linear_averaged(residual, gentle, a, average, _ENOUGH) if newton else residual))
+        v = confined(v + (linear_averaged(residual, gentle, a, average, _ENOUGH) if direct else residual))
     raise NotConverged(
         f"The equation of patches did not settle: its residual is {size:.1e} after {step + 1} steps.", residual=size
     )
