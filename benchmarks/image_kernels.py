@@ -1,8 +1,8 @@
 """CK and NTK of convolutional DEQs on digits: time, digits of accuracy, neural-tangents, and whether patches are worth it.
 
 The first table is of all 1,797 digits (8 × 8, 3 × 3 patches, flat) in float32, whole calls, best of several, beside the kernels
-of rows by the same library; the error is that against float64 on 200 of them. The second is ridge regression on the classes, the
-ridge by leave-one-out, trained on 1,200 and judged on the others: convolutional and fully connected kernels, and the same
+of rows by the same library; the error is that against float64 on 200 of them. The second is ridge regression on the classes,
+the ridge by leave-one-out, trained on 1,200 and judged on the others: convolutional and fully connected kernels, and the same
 activation in one layer without any fixed point. With --peer-python the DEQ (ReLU, not centred) is also computed by
 neural-tangents, as so many layers that take the input in again as reach 1e-5 off the diagonal.
 
