@@ -274,7 +274,7 @@ def test_a_checkpoint_of_another_module_of_ones_own(tmp_path):
     run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Linear(5, 3)), epochs=1)
     with pytest.raises(nsd.BadInput, match=r"0.weight is \(5, 8\) float32, not \(6, 8\) float32"):
         run(path, module=torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Linear(6, 3)), resume=True)
-    with pytest.raises(nsd.BadInput, match="is of Sequential; only a DEQ, an ENN or an unrolled DEQ"):
+    with pytest.raises(nsd.BadInput, match="is of Sequential; only a DEQ, an ENN, a ConvDEQ, a ConvENN or an unrolled DEQ"):
         nsd.load(path)
 
 

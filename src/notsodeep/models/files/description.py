@@ -124,9 +124,8 @@ def preprocessing_of(module: nn.Module) -> Record:
 def build(record: Record, functions: Functions | None = None) -> Written:
     """The module of a record, on the meta device: a file's claim about its size costs no memory."""
     if not isinstance(record, dict) or record.get("kind") not in (*_MODULES, "Unrolled"):
-        raise BadInput(
-            f"The record is of {_kind(record)}; only {', '.join(_MODULES)} or an unrolled DEQ can be built from one."
-        )
+        known = "a DEQ, an ENN, a ConvDEQ, a ConvENN or an unrolled DEQ"
+        raise BadInput(f"The record is of {_kind(record)}; only {known} can be built from one.")
     if record["kind"] == "Unrolled":
         return _unrolled(record, build(record.get("model", {}), functions))
     kinds = _KINDS | {"Custom": _finder(functions or {})}
