@@ -121,9 +121,10 @@ def main() -> None:
     x, y = x[order], data.y[order]
     print("\naccuracy of ridge regression, 1,200 to train on: CK, NTK")
     for name, net in {**NETS, "one layer of ReLU": nsd.Explicit(["relu"])}.items():
-        kinds = {"images": (nsd.Convolutional(net), x), "rows": (net, x.flatten(1) / 8.0)}
+        kinds = {"images": (nsd.Convolutional(net), x.float()), "rows": (net, x.float().flatten(1) / 8.0)}
         found = {kind: nsd.exact_kernels(*call) for kind, call in kinds.items()}
-        shown = (f"{kind} {accuracy(k.conjugate, y, 1200):.4f} {accuracy(k.tangent, y, 1200):.4f}" for kind, k in found.items())
+        pairs = {kind: (k.conjugate.double(), k.tangent.double()) for kind, k in found.items()}
+        shown = (f"{kind} {' '.join(f'{accuracy(k, y, 1200):.4f}' for k in pair)}" for kind, pair in pairs.items())
         print(f"{name:24s} {'   '.join(shown)}")
     if given.peer_python:
         against_peer(given.peer_python, x[: given.peer_samples], given.layers)
