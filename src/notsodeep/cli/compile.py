@@ -55,13 +55,7 @@ def compile_command(
     if out is not None:
         _check_folder(out)
     with working("reading the network and the data"):
-        deq = load(model)
-        if isinstance(deq, ConvDEQ | ConvENN):
-            raise BadInput(
-                f"{str(model)!r} holds a network of images, which the command line has no data for: use compile_deq."
-            )
-        if not isinstance(deq, DEQ):
-            raise BadInput(f"{str(model)!r} holds {_named(deq)}, which is explicit already.")
+        deq = _deq(model)
         task = _task(deq, model, data, labels, seed, standardise)
         _check_shape(deq, task, model, data)
         answers = deq.out_features is not None and "readout" in deq.changed()
@@ -108,6 +102,16 @@ def _record(compiled: Compiled, task: Task, test: dict[str, Any]) -> dict[str, A
         "certificate": compiled.certificate.to_dict(),
         "frontier": None if compiled.frontier is None else compiled.frontier.to_dict(),
     }
+
+
+def _deq(model: Path) -> DEQ:
+    """The DEQ of a file; raises BadInput where it holds another network."""
+    found = load(model)
+    if isinstance(found, ConvDEQ | ConvENN):
+        raise BadInput(f"{str(model)!r} holds a network of images, which the command line has no data for: use compile_deq.")
+    if not isinstance(found, DEQ):
+        raise BadInput(f"{str(model)!r} holds {_named(found)}, which is explicit already.")
+    return found
 
 
 def _named(network: ENN | Unrolled) -> str:
